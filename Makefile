@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# The front door. `make help` says what there is.
+
+SHELL := /bin/bash
+CONFIG ?= release
+TARGETS ?=
+PHASES ?=
+ARGS ?=
+
+.PHONY: help setup build check check-long model demo bench lint format guest-kernel clean distclean
+
+help:
+	@echo 'tmem: a compressed, deduplicated page store on the host for the pages of its guests'
+	@echo
+	@echo '  make demo          installs, builds, boots a guest, shows what tmem does in one table'
+	@echo '  make check         every test; ends with "N passed, N failed, N skipped"'
+	@echo '                     PHASES="build asan lint ..." runs only those (make check PHASES=list)'
+	@echo '  make check-long    the same with the long versions of model, store and guest tests'
+	@echo
+	@echo '  make setup         installs the packages of scripts/packages.txt (root or sudo)'
+	@echo '  make build         CONFIG=release|asan|tsan  TARGETS="tmemd base_test ..."'
+	@echo '  make guest-kernel  builds the patched guest kernel (cached), prints where it is'
+	@echo '  make model         proves the protocol models, exhaustively; ARGS="..." go to its runner'
+	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick", "swap ..."'
+	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, layers'
+	@echo '                     PHASES="format tidy kernel shell style" runs only those'
+	@echo '  make format        lets clang-format rewrite the C++ files'
+	@echo '  make clean         removes build/ and out/; make distclean also the caches'
+	@echo
+	@echo 'Variables for all: TMEM_JOBS (compilers at once, default one a core), TMEM_SEED (seed of'
+	@echo 'random tests), TMEM_CACHE (guest kernel, compiler cache; default ~/.cache/tmem).'
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@scripts/build.sh $(CONFIG) $(TARGETS)
+
+check: setup
+	@python3 scripts/check.py $(PHASES)
+
+check-long: setup
+	@TMEM_LONG=1 python3 scripts/check.py $(PHASES)
+
+model: setup
+	@tests/model/run.sh $(ARGS)
+
+guest-kernel: setup
+	@guest-shims/kernel/build.sh --print
+
+demo: build guest-kernel
+	@bench/demo
+
+bench: build guest-kernel
+	@bench/guest-bench $(or $(ARGS),streaming --quick)
+
+lint: setup
+	@python3 scripts/lint.py $(PHASES)
+
+format:
+	@python3 scripts/lint.py --fix-format
+
+clean:
+	rm -rf build out
+
+# Only what tmem put there: TMEM_CACHE may be a directory that others use too.
+distclean: clean
+	cd "$${TMEM_CACHE:-$$HOME/.cache/tmem}" 2>/dev/null && rm -rf guest-kernel ccache lint corpora

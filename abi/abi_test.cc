@@ -24,7 +24,9 @@ json Load(const std::string& name) {
   return json::parse(file);
 }
 
-uint64_t Number(const json& text) { return std::stoull(text.get<std::string>(), nullptr, 16); }
+uint64_t Number(const json& text) {
+  return std::stoull(text.get<std::string>(), nullptr, 16);
+}
 
 std::vector<unsigned char> Bytes(const json& text) {
   const auto hex = text.get<std::string>();
@@ -103,6 +105,8 @@ TEST(AbiVectors, GeometryBytes) {
   EXPECT_LE(tmem_window_bytes_needed(&geometry), geometry.window_bytes);
 }
 
-TEST(AbiLayout, CAndCxxAgree) { EXPECT_EQ(tmem_desc_bytes_in_c(), sizeof(tmem_desc)); }
+TEST(AbiLayout, CAndCxxAgree) {
+  EXPECT_EQ(tmem_desc_bytes_in_c(), sizeof(tmem_desc));
+}
 
 }  // namespace

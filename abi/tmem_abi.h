@@ -308,7 +308,7 @@ static inline tmem_u64 tmem_window_bytes_needed(const struct tmem_geometry *geom
 	       tmem_lane_bytes(geometry->control_ring_entries, geometry->control_slots);
 }
 
-/* ---- the layout, asserted by every build that includes this ------------------------------- */ */
+/* ---- the layout, asserted by every build that includes this ------------------------------ */
 
 #define TMEM_OFFSET(type, field) __builtin_offsetof(type, field)
 #ifdef __cplusplus

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // What a page is to every C++ part: 4 KiB of bytes, seen through spans of that exact length.
-#ifndef COMPRESS_PAGE_H_
-#define COMPRESS_PAGE_H_
+#pragma once
 
 #include <cstddef>
 #include <span>
@@ -19,5 +18,3 @@ using PageView = std::span<const std::byte, kPageBytes>;
 using PageBuffer = std::span<std::byte, kPageBytes>;
 
 }  // namespace tmem
-
-#endif  // COMPRESS_PAGE_H_

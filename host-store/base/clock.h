@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // Time as something passed in, so that a test owns it.
-#ifndef HOST_STORE_BASE_CLOCK_H_
-#define HOST_STORE_BASE_CLOCK_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -41,5 +40,3 @@ class FakeClock final : public Clock {
 };
 
 }  // namespace tmem
-
-#endif  // HOST_STORE_BASE_CLOCK_H_

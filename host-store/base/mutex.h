@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // The only locks of the host side: std ones, annotated for Clang's thread-safety analysis.
-#ifndef HOST_STORE_BASE_MUTEX_H_
-#define HOST_STORE_BASE_MUTEX_H_
+#pragma once
 
 #include <chrono>
 #include <condition_variable>
@@ -155,5 +154,3 @@ class CondVar {
 };
 
 }  // namespace tmem
-
-#endif  // HOST_STORE_BASE_MUTEX_H_

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // Errors as values: a Result<T> holds a T or an Error, and may not be ignored.
-#ifndef HOST_STORE_BASE_RESULT_H_
-#define HOST_STORE_BASE_RESULT_H_
+#pragma once
 
 #include <cerrno>
 #include <cstdio>
@@ -132,5 +131,3 @@ inline Result<void> Ok() {
 }
 
 }  // namespace tmem
-
-#endif  // HOST_STORE_BASE_RESULT_H_

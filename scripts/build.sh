@@ -36,8 +36,7 @@ export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=2G
 
 if [[ ! -f "$dir/build.ninja" ]]; then
   mkdir -p "$dir"
-  if ! cmake -G Ninja -S "$root" -B "$dir" "${options[@]}" \
-    -DTMEM_SKIP_UNFINISHED=OFF >"$dir/configure.log" 2>&1; then
+  if ! cmake -G Ninja -S "$root" -B "$dir" "${options[@]}" >"$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2
     exit 1
   fi

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One guest: QEMU, its console log, the command channel, and what its vCPUs and disks have used."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+from lab import initramfs, paths, processes, qmp
+
+_BOOT_TIMEOUT_S = 120
+
+# What a healthy guest never prints.
+_TROUBLE = re.compile(
+    r"WARNING:|BUG:|BUG at|Oops|Kernel panic|general protection|blocked for more than"
+    r"|soft lockup|hard LOCKUP|detected stalls?|self-detected stall|possible recursive locking"
+    r"|possible circular locking|inconsistent lock state|suspicious RCU|Out of memory:"
+    r"|refcount_t:|list_(add|del) corruption|Bad page|bad swap|scheduling while atomic"
+    r"|sleeping function called|Call Trace"
+)
+
+
+class GuestError(Exception):
+    """The guest did not do what it was asked; the text has the end of its console."""
+
+
+@dataclasses.dataclass
+class Usage:
+    """What the guest has used since it started, as the host sees it."""
+
+    cpu_ns: int
+    disk_bytes: list
+
+
+@dataclasses.dataclass
+class Options:
+    memory_mib: int = 256
+    cpus: int = 1
+    append: str = ""
+    disks: list = dataclasses.field(default_factory=list)
+    window_socket: pathlib.Path | None = None
+    kernel: pathlib.Path | None = None
+
+
+def accelerator():
+    """`tcg`, unless TMEM_LAB_ACCEL says kvm, or says auto and a guest really boots under KVM."""
+    wanted = os.environ.get("TMEM_LAB_ACCEL", "tcg")
+    if wanted == "auto":
+        return "kvm" if _kvm_boots() else "tcg"
+    return wanted
+
+
+_kvm_answer = None
+
+
+def _kvm_boots():
+    # A /dev/kvm that opens proves nothing: some cannot run a Linux guest.
+    global _kvm_answer
+    if _kvm_answer is None:
+        _kvm_answer = False
+        if os.access("/dev/kvm", os.R_OK | os.W_OK):
+            try:
+                with Guest("kvm-probe", Options(memory_mib=128), accel="kvm", boot_timeout_s=20):
+                    _kvm_answer = True
+            except GuestError:
+                pass
+    return _kvm_answer
+
+
+class Guest:
+    """A context manager: booted and ready inside `with`, gone and reaped after it."""
+
+    def __init__(self, name, options, directory=None, accel=None, boot_timeout_s=_BOOT_TIMEOUT_S):
+        self.name = name
+        self.options = options
+        self._accel = accel
+        self._boot_timeout_s = boot_timeout_s
+        self._directory = directory
+        self._own_directory = None
+        self._process = None
+        self._channel = None
+        self._buffer = b""
+        self._next_id = 0
+        self._qmp = None
+        self._vcpus = []
+        self.boot_s = 0.0
+        self.console_path = None
+
+    # ---- life ----
+
+    def __enter__(self):
+        if self._directory is None:
+            self._own_directory = tempfile.TemporaryDirectory(prefix="tmem-lab-")
+            self._directory = pathlib.Path(self._own_directory.name)
+        try:
+            self._boot()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._close()
+
+    def _boot(self):
+        begin = time.monotonic()
+        base = self._directory / self.name
+        self.console_path = base.with_suffix(".console")
+        listeners = {}
+        for role in ["command", "monitor"]:
+            listener = socket.socket(socket.AF_UNIX)
+            listener.settimeout(30)
+            listener.bind(str(base) + "." + role)
+            listener.listen(1)
+            listeners[role] = listener
+        with open(base.with_suffix(".qemu"), "wb") as log:
+            self._process = processes.start(
+                self._arguments(base), stdout=subprocess.DEVNULL, stderr=log
+            )
+        connections = {}
+        for role, listener in listeners.items():
+            connections[role] = self._accept(listener, base)
+            listener.close()
+        self._qmp = qmp.Qmp(connections["monitor"])
+        self._channel = connections["command"]
+        self._vcpus = self._qmp.vcpu_threads()
+        deadline = time.monotonic() + self._boot_timeout_s
+        while not self._read_line(deadline, "boot").startswith("@ready"):
+            pass
+        self.boot_s = time.monotonic() - begin
+
+    def _accept(self, listener, base):
+        while True:
+            ready, _, _ = select.select([listener], [], [], 0.2)
+            if ready:
+                return listener.accept()[0]
+            if self._process.poll() is not None:
+                text = base.with_suffix(".qemu").read_text(encoding="utf-8", errors="replace")
+                raise GuestError(f"{self.name}: QEMU ended: {text.strip()[-500:]}")
+
+    def _arguments(self, base):
+        options = self.options
+        accel = self._accel or accelerator()
+        accel_argument = "tcg,thread=multi,tb-size=128" if accel == "tcg" else accel
+        # Warnings reach the console (level 4), the rest of the boot does not.
+        append = f"console=ttyS0 panic=-1 loglevel=5 {options.append}"
+        kernel = options.kernel or paths.guest_kernel()
+        arguments = ["qemu-system-x86_64", "-name", self.name, "-nodefaults", "-no-user-config",
+                     "-display", "none", "-machine", "pc", "-accel", accel_argument,
+                     "-cpu", "max" if accel == "tcg" else "host",
+                     "-smp", options.cpus, "-m", options.memory_mib,
+                     "-kernel", kernel, "-initrd", initramfs.build(), "-append", append,
+                     "-no-reboot",
+                     "-chardev", f"file,id=console,path={self.console_path}",
+                     "-serial", "chardev:console",
+                     "-chardev", f"socket,id=command,path={base}.command",
+                     "-serial", "chardev:command",
+                     "-chardev", f"socket,id=monitor,path={base}.monitor",
+                     "-mon", "chardev=monitor,mode=control"]
+        for number, disk in enumerate(options.disks):
+            arguments += disk.qemu_arguments(number)
+        if options.window_socket:
+            arguments += ["-chardev", f"socket,id=window,path={options.window_socket}",
+                          "-device", "ivshmem-doorbell,chardev=window,vectors=1"]
+        return arguments
+
+    def _close(self):
+        if self._process is not None:
+            processes.stop(self._process, signal.SIGTERM)
+        if self._channel is not None:
+            self._channel.close()
+        if self._own_directory is not None:
+            self._own_directory.cleanup()
+
+    def kill(self):
+        """Ends the guest at once, as a host that loses power would."""
+        processes.stop(self._process, signal.SIGKILL)
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    # ---- commands ----
+
+    def _read_line(self, deadline, what):
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            ready = select.select([self._channel], [], [], max(0, left))[0] if left > 0 else []
+            data = self._channel.recv(65536) if ready else None
+            if not data:
+                reason = "timed out" if not ready else "guest ended"
+                raise GuestError(f"{self.name}: {what}: {reason}; console ends:\n"
+                                 + self.console()[-1500:])
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", errors="replace").rstrip("\r")
+
+    def run(self, command, timeout_s=60, on_event=None, check=True):
+        """Runs a shell command; returns its output. Lines of JSON go to `on_event` as they come.
+
+        A workload with sync=1 waits after each of its begin and end events until `on_event` is back.
+        """
+        self._next_id += 1
+        self._channel.sendall(f"{self._next_id} {command}\n".encode())
+        deadline = time.monotonic() + timeout_s
+        lines = []
+        while True:
+            line = self._read_line(deadline, command)
+            if line.startswith(f"@end {self._next_id} "):
+                code = int(line.split()[2])
+                break
+            if line.startswith("@begin "):
+                continue
+            if on_event is not None and line.startswith("{"):
+                event = json.loads(line)
+                on_event(event)
+                if "sync=1" in command and event.get("event") in ("begin", "end"):
+                    self._channel.sendall(b"go\n")
+            else:
+                lines.append(line)
+        output = "\n".join(lines)
+        if check and code != 0:
+            raise GuestError(f"{self.name}: `{command}` exited with {code}: {output[-800:]}")
+        return output
+
+    def workload(self, command, timeout_s=120):
+        """Runs a command of the workload program; returns its events."""
+        events = []
+        output = self.run(f"workload {command}", timeout_s, events.append, check=False)
+        errors = [event["error"] for event in events if "error" in event]
+        if errors or not events:
+            raise GuestError(f"{self.name}: workload {command}: {errors or output}")
+        return events
+
+    def read_files(self, directory):
+        """Every file of a directory in sysfs, as {name: text}."""
+        output = self.run(f"cd {directory} 2>/dev/null && grep -s '' * /dev/null", check=False)
+        pairs = (line.partition(":") for line in output.splitlines())
+        return {name: text for name, _, text in pairs if name}
+
+    def counters(self):
+        """The module's figures; empty without the module."""
+        texts = self.read_files("/sys/kernel/tmem/stats")
+        return {name: int(text, 0) for name, text in texts.items() if text.lstrip("-").isdigit()}
+
+    def vmstat(self):
+        pairs = (line.split() for line in self.run("cat /proc/vmstat").splitlines())
+        return {name: int(value) for name, value in pairs}
+
+    # ---- what the host sees ----
+
+    def usage(self):
+        cpu_ns = sum(processes.thread_cpu_ns(self.pid, tid) for tid in self._vcpus)
+        return Usage(cpu_ns, self._qmp.disk_bytes())
+
+    def console(self):
+        try:
+            return self.console_path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def trouble(self):
+        """Lines of the console that a healthy kernel does not print."""
+        return [line for line in self.console().splitlines() if _TROUBLE.search(line)]

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Fills more anonymous memory than the guest has with heap-like stamped pages and verifies it in
+// several passes; counts wrong pages and pages whose load failed (SIGBUS).
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "lab.h"
+
+static sigjmp_buf g_after_fault;
+
+static void OnBusError(int signal_number) {
+  (void)signal_number;
+  siglongjmp(g_after_fault, 1);
+}
+
+struct Result {
+  uint64_t wrong;
+  uint64_t sigbus;
+};
+
+// `volatile` because a siglongjmp comes back into this frame.
+static struct Result Pass(char kind, uint64_t* memory, uint64_t pages,
+                          const struct PageSource* source, uint64_t version) {
+  volatile uint64_t index = 0;
+  volatile struct Result result = {0, 0};
+  if (sigsetjmp(g_after_fault, 0) != 0) {
+    result.sigbus++;
+    index++;
+  }
+  for (; index < pages; index++) {
+    uint64_t* page = memory + index * kPageWords;
+    if (kind == 'f') {
+      PageFill(source, index, version, page);
+    } else if (!PageIsRight(source, index, version, page)) {
+      if (result.wrong++ < 8) Emit("{\"event\": \"wrong\", \"page\": %lu}", index);
+    }
+  }
+  return (struct Result){result.wrong, result.sigbus};
+}
+
+// plan= is a string of passes: f fills with the next version, v verifies.
+int HogCommand(void) {
+  const uint64_t pages = OptionNumber("bytes", 64 << 20) / kPageBytes;
+  const char* plan = Option("plan", "fvv");
+  struct PageSource source;
+  uint64_t version = 0;
+  PageSourceInit(&source, OptionNumber("seed", 1));
+  uint64_t* memory = mmap(NULL, pages * kPageBytes + (2ul << 20), PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) Die("mmap");
+  // From a 2 MiB boundary on, so that every huge page the hog could have, it can have.
+  memory = (uint64_t*)(((uintptr_t)memory + (2ul << 20) - 1) & ~((2ul << 20) - 1));
+  struct sigaction action;
+  memset(&action, 0, sizeof(action));
+  action.sa_handler = OnBusError;
+  action.sa_flags = SA_NODEFER;
+  sigaction(SIGBUS, &action, NULL);
+
+  for (uint64_t pass = 1; plan[pass - 1] != '\0'; pass++) {
+    const char kind = plan[pass - 1];
+    const char* name = kind == 'f' ? "fill" : "verify";
+    if (kind == 'f') version++;
+    Emit("{\"event\": \"begin\", \"pass\": %lu, \"kind\": \"%s\"}", pass, name);
+    WaitForGo();
+    const double start = Now();
+    const struct Result result = Pass(kind, memory, pages, &source, version);
+    Emit("{\"event\": \"end\", \"pass\": %lu, \"kind\": \"%s\", \"pages\": %lu, \"wrong\": %lu, "
+         "\"sigbus\": %lu, \"seconds\": %.3f}",
+         pass, name, pages, result.wrong, result.sigbus, Now() - start);
+    WaitForGo();
+  }
+  if (OptionNumber("hold", 0) != 0) WaitForGo();
+  return 0;
+}

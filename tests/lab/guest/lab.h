@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the commands of the guest's `workload` program share: pages whose contents follow from a
+ * seed, one line of JSON an event on standard output, options.
+ */
+#ifndef TESTS_LAB_GUEST_LAB_H_
+#define TESTS_LAB_GUEST_LAB_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define kPageBytes 4096ul
+#define kPageWords (kPageBytes / 8)
+
+/* ---- pages.c ---- */
+
+/*
+ * Heap-like pages, generated: of every 100 pages about 10 are zero, 5 are unstamped copies of one of
+ * kTemplates pages, and 85 are such a page with kStamps words that follow from seed, index and version.
+ */
+#define kTemplates 256u
+#define kStamps 4u
+
+struct PageSource {
+  uint64_t seed;
+  uint64_t* templates; /* kTemplates pages */
+};
+
+uint64_t Mix(uint64_t value);
+void PageSourceInit(struct PageSource* source, uint64_t seed);
+void PageFill(const struct PageSource* source, uint64_t index, uint64_t version, uint64_t* page);
+/* 1 if every byte of `page` is as PageFill would have written it. */
+int PageIsRight(const struct PageSource* source, uint64_t index, uint64_t version,
+                const uint64_t* page);
+/* The sum that index files of corpora hold for each page; depends on the order of its words. */
+uint64_t PageSum(const uint64_t* page);
+
+/* ---- util.c ---- */
+
+/* Prints one JSON object as a line and hands it over at once. */
+void Emit(const char* format, ...) __attribute__((format(printf, 1, 2)));
+/* Prints {"error": ...} with the system's reason and exits with 1. */
+void Die(const char* what) __attribute__((noreturn));
+double Now(void);
+/* Waits for a line "go" on standard input if the host asked for that with sync=1. */
+void WaitForGo(void);
+/* The value of argument `name=value`, or `otherwise`. */
+const char* Option(const char* name, const char* otherwise);
+uint64_t OptionNumber(const char* name, uint64_t otherwise);
+/* Writes a string to a file of /proc or /sys; dies if that fails. */
+void WriteString(const char* path, const char* text);
+void DropCaches(void);
+
+/* ---- commands; each returns the process's exit code ---- */
+
+int StreamCommand(void);   /* stream.c */
+int MakeFileCommand(void); /* stream.c */
+int HogCommand(void);      /* hog.c */
+int FileOpsCommand(void);  /* fileops.c */
+int RemountCommand(void);  /* remount.c */
+
+#endif  // TESTS_LAB_GUEST_LAB_H_

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Reads a file from end to end, several times, and compares every page with what it must hold.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lab.h"
+
+// As `cat` reads.
+#define kReadBytes (128ul << 10)
+
+// Either the sums of a corpus (index=DEVICE) or pages that follow from seed=.
+struct Expected {
+  const uint64_t* sums;
+  struct PageSource source;
+  uint64_t version;
+};
+
+static int IsRight(const struct Expected* expected, uint64_t index, const uint64_t* page) {
+  if (expected->sums != NULL) return PageSum(page) == expected->sums[index];
+  return PageIsRight(&expected->source, index, expected->version, page);
+}
+
+static uint64_t* ReadSums(const char* path, uint64_t pages) {
+  uint64_t* sums = malloc(pages * 8);
+  const int file = open(path, O_RDONLY);
+  if (sums == NULL || file < 0) Die(path);
+  for (uint64_t done = 0; done < pages * 8;) {
+    const ssize_t got = read(file, (char*)sums + done, pages * 8 - done);
+    if (got <= 0) Die(path);
+    done += (uint64_t)got;
+  }
+  posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  close(file);
+  return sums;
+}
+
+static uint64_t ReadOnce(const char* path, uint64_t pages, const struct Expected* expected) {
+  static uint64_t buffer[kReadBytes / 8] __attribute__((aligned(4096)));
+  uint64_t wrong = 0;
+  const int file = open(path, O_RDONLY);
+  if (file < 0) Die(path);
+  for (uint64_t index = 0; index < pages;) {
+    const ssize_t got = read(file, buffer, kReadBytes);
+    if (got <= 0 || (size_t)got % kPageBytes != 0) Die("reading the file");
+    for (size_t i = 0; i < (size_t)got / kPageBytes; i++, index++) {
+      if (IsRight(expected, index, buffer + i * kPageWords)) continue;
+      if (wrong++ < 8) Emit("{\"event\": \"wrong\", \"page\": %lu}", index);
+    }
+  }
+  close(file);
+  return wrong;
+}
+
+int StreamCommand(void) {
+  const char* path = Option("file", NULL);
+  const uint64_t passes = OptionNumber("passes", 2);
+  struct stat status;
+  if (stat(path, &status) != 0) Die(path);
+  const uint64_t pages = (uint64_t)status.st_size / kPageBytes;
+  struct Expected expected = {NULL, {0, NULL}, OptionNumber("version", 0)};
+  if (*Option("index", "") != '\0') {
+    expected.sums = ReadSums(Option("index", NULL), pages);
+  } else {
+    PageSourceInit(&expected.source, OptionNumber("seed", 1));
+  }
+  for (uint64_t pass = 1; pass <= passes; pass++) {
+    if (OptionNumber("drop", 0) != 0) DropCaches();
+    Emit("{\"event\": \"begin\", \"pass\": %lu, \"kind\": \"read\"}", pass);
+    WaitForGo();
+    const double start = Now();
+    const uint64_t wrong = ReadOnce(path, pages, &expected);
+    Emit("{\"event\": \"end\", \"pass\": %lu, \"kind\": \"read\", \"pages\": %lu, \"wrong\": %lu, "
+         "\"sigbus\": 0, \"seconds\": %.3f}",
+         pass, pages, wrong, Now() - start);
+    WaitForGo();
+  }
+  return 0;
+}
+
+int MakeFileCommand(void) {
+  static uint64_t buffer[kReadBytes / 8] __attribute__((aligned(4096)));
+  const char* path = Option("file", NULL);
+  const uint64_t pages = OptionNumber("bytes", 1 << 20) / kPageBytes;
+  const uint64_t version = OptionNumber("version", 0);
+  struct PageSource source;
+  PageSourceInit(&source, OptionNumber("seed", 1));
+  const int file = open(path, O_WRONLY | O_CREAT | (OptionNumber("truncate", 1) ? O_TRUNC : 0), 0644);
+  if (file < 0) Die(path);
+  for (uint64_t index = 0; index < pages;) {
+    size_t filled = 0;
+    for (; filled < kReadBytes / kPageBytes && index < pages; filled++, index++) {
+      PageFill(&source, index, version, buffer + filled * kPageWords);
+    }
+    if (write(file, buffer, filled * kPageBytes) != (ssize_t)(filled * kPageBytes)) Die(path);
+  }
+  if (fsync(file) != 0) Die("fsync");
+  close(file);
+  Emit("{\"event\": \"made\", \"pages\": %lu}", pages);
+  return 0;
+}

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Child processes that never outlive the lab, and what they use of CPU time and memory."""
+
+import atexit
+import ctypes
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+_children = set()
+
+
+def _die_with_parent():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def start(arguments, **options):
+    """Starts a child that the kernel kills when the thread that started it ends."""
+    child = subprocess.Popen(
+        [str(argument) for argument in arguments],
+        stdin=subprocess.DEVNULL,
+        preexec_fn=_die_with_parent,
+        **options,
+    )
+    _children.add(child)
+    return child
+
+
+def stop(child, polite_signal=signal.SIGTERM, wait_s=5):
+    """Ends this child and reaps it. Returns its exit code."""
+    if child.poll() is None:
+        child.send_signal(polite_signal)
+        try:
+            child.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    _children.discard(child)
+    return child.returncode
+
+
+@atexit.register
+def _stop_all():
+    for child in list(_children):
+        stop(child, signal.SIGKILL)
+
+
+def thread_cpu_ns(pid, tid):
+    """CPU time of one thread, from the scheduler."""
+    try:
+        text = pathlib.Path(f"/proc/{pid}/task/{tid}/schedstat").read_text(encoding="ascii")
+        return int(text.split()[0])
+    except OSError:
+        pass
+    try:  # A kernel without CONFIG_SCHED_INFO: ticks.
+        text = pathlib.Path(f"/proc/{pid}/task/{tid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    fields = text.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def process_cpu_ns(pid):
+    """CPU time of all threads that live now; our daemons keep theirs."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return 0
+    return sum(thread_cpu_ns(pid, tid) for tid in threads)
+
+
+def _status_kib(pid):
+    values = {}
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+        name, _, rest = line.partition(":")
+        if rest.endswith(" kB"):
+            values[name] = int(rest.split()[0])
+    return values
+
+
+def memory_bytes(pid):
+    """What a process holds: its private and file pages, its page tables, and every memfd it has open.
+
+    Pages of memfds count once, mapped or not, by the blocks the kernel says they have.
+    """
+    status = _status_kib(pid)
+    total = 1024 * (status["RssAnon"] + status["RssFile"] + status["VmPTE"])
+    seen = set()
+    for link in os.scandir(f"/proc/{pid}/fd"):
+        try:
+            if not os.readlink(link.path).startswith("/memfd:"):
+                continue
+            info = os.stat(link.path)
+        except OSError:
+            continue
+        if info.st_ino not in seen:
+            seen.add(info.st_ino)
+            total += info.st_blocks * 512
+    return total
+
+
+class MemorySampler:
+    """Samples `memory_bytes` of a process every 10 ms; `peak_bytes` is the greatest."""
+
+    def __init__(self, pid, period_s=0.01):
+        self.peak_bytes = 0
+        self.samples = 0
+        self._pid = pid
+        self._period_s = period_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def _sample(self):
+        while not self._stop.is_set():
+            begin = time.monotonic()
+            try:
+                self.peak_bytes = max(self.peak_bytes, memory_bytes(self._pid))
+            except (OSError, KeyError):
+                return
+            self.samples += 1
+            self._stop.wait(max(0.0, self._period_s - (time.monotonic() - begin)))
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()

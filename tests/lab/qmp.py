@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""QEMU's machine protocol: one JSON object a line, a reply to each command, events in between."""
+
+import json
+
+
+class QmpError(Exception):
+    """QEMU refused a command."""
+
+
+class Qmp:
+    def __init__(self, connection):
+        self._file = connection.makefile("rw", encoding="utf-8", newline="\n")
+        self._read()  # the greeting
+        self.command("qmp_capabilities")
+
+    def _read(self):
+        line = self._file.readline()
+        if not line:
+            raise QmpError("QEMU closed its monitor")
+        return json.loads(line)
+
+    def command(self, name, **arguments):
+        self._file.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
+        self._file.flush()
+        while True:
+            reply = self._read()
+            if "return" in reply:
+                return reply["return"]
+            if "error" in reply:
+                raise QmpError(f"{name}: {reply['error'].get('desc')}")
+
+    def vcpu_threads(self):
+        return [cpu["thread-id"] for cpu in self.command("query-cpus-fast")]
+
+    def disk_bytes(self):
+        """A list of (bytes read, bytes written), one a disk in the order of their numbers."""
+        stats = {
+            entry.get("device"): entry["stats"] for entry in self.command("query-blockstats")
+        }
+        return [
+            (stats[name]["rd_bytes"], stats[name]["wr_bytes"])
+            for name in sorted(stats, key=lambda text: int(text.removeprefix("disk")))
+        ]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-only
 # How every target of the project is built: warnings, sanitizers, include root, test registration.
 #
-#   tmem_library(name [SRCS a.cc ...] [DEPS lib ...])         static library; header-only without SRCS
-#   tmem_binary(name SRCS main.cc ... [DEPS lib ...])         program, lands in <build>/bin
-#   tmem_test(name SRCS a_test.cc ... [DEPS lib ...]          Google Test program, known to ctest
+#   tmem_library(name [SRCS a.cc ...] [DEPS lib ...])        static; header-only without SRCS
+#   tmem_binary(name SRCS main.cc ... [DEPS lib ...])        program, lands in <build>/bin
+#   tmem_test(name SRCS a_test.cc ... [DEPS lib ...]         Google Test program, known to ctest
 #             [LABELS threads ...] [TIMEOUT_S n] [ARGS ...] [SERIAL] [NO_GTEST])
-#   tmem_benchmark(name SRCS b_bench.cc ... [DEPS lib ...])   Google Benchmark program, not a test
-#   tmem_add_folders(folder ...)                              add_subdirectory where a folder has landed
+#   tmem_benchmark(name SRCS b_bench.cc ... [DEPS lib ...])  Google Benchmark program, not a test
+#   tmem_add_folders(folder ...)                             add_subdirectory where it has landed
 #
 # Tests labelled `threads` also run under ThreadSanitizer. NO_GTEST is for a test that has its own
 # main and reports by exit code. SERIAL keeps a test from running beside another.

@@ -40,8 +40,8 @@ if ((EUID != 0)); then
   as_root=(sudo)
 fi
 
-apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=2 -o Acquire::http::Timeout=30
-  -o DPkg::Lock::Timeout=300)
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q
+  -o Acquire::Retries=2 -o Acquire::http::Timeout=30 -o DPkg::Lock::Timeout=300)
 echo "setup: installing ${#missing[@]} packages: ${missing[*]}"
 if ! "${apt[@]}" update; then
   echo "setup: apt-get update failed; is the package mirror reachable?" >&2

@@ -69,7 +69,10 @@ class [[nodiscard]] Result {
   static_assert(!std::is_same_v<T, Error> && !std::is_reference_v<T>);
 
  public:
+  // Implicit, so that a function returns a value or an Error as it is.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}
 
   bool ok() const { return state_.index() == 0; }
@@ -110,6 +113,7 @@ template <>
 class [[nodiscard]] Result<void> {
  public:
   Result() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor)
   Result(Error error) : state_(std::move(error)) {}
 
   bool ok() const { return state_.index() == 0; }

@@ -33,8 +33,9 @@ class _Cpio:
         return b"".join(self._parts)
 
 
-def _workload(directory):
-    """Compiles guest/*.c statically; cached by the sources' contents."""
+def workload():
+    """Compiles guest/*.c statically; cached by the sources' contents. Runs on the host too."""
+    directory = paths.cache_dir("lab")
     sources = sorted(paths.GUEST_SOURCES.glob("*.c"))
     digest = hashlib.sha256(" ".join(_C_FLAGS).encode())
     for source in [*sources, paths.GUEST_SOURCES / "lab.h"]:
@@ -59,7 +60,7 @@ def build():
     files = {
         "init": (paths.GUEST_SOURCES / "init").read_bytes(),
         "bin/busybox": busybox.read_bytes(),
-        "bin/workload": _workload(directory).read_bytes(),
+        "bin/workload": workload().read_bytes(),
     }
     # For a kernel with modules: a directory whose *.ko init loads in the order of their names.
     modules = os.environ.get("TMEM_LAB_MODULES")

@@ -55,6 +55,7 @@ void DropCaches(void);
 
 int StreamCommand(void);   /* stream.c */
 int MakeFileCommand(void); /* stream.c */
+int SumsCommand(void);     /* stream.c */
 int HogCommand(void);      /* hog.c */
 int FileOpsCommand(void);  /* fileops.c */
 int RemountCommand(void);  /* remount.c */

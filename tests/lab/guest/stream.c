@@ -104,3 +104,19 @@ int MakeFileCommand(void) {
   Emit("{\"event\": \"made\", \"pages\": %lu}", pages);
   return 0;
 }
+
+// Runs on the host: writes the sums of a corpus, which the guest's `stream index=` compares with.
+int SumsCommand(void) {
+  static uint64_t page[kPageWords];
+  FILE* in = fopen(Option("file", NULL), "r");
+  FILE* out = fopen(Option("out", NULL), "w");
+  if (in == NULL || out == NULL) Die("sums");
+  while (fread(page, kPageBytes, 1, in) == 1) {
+    const uint64_t sum = PageSum(page);
+    if (fwrite(&sum, sizeof(sum), 1, out) != 1) Die("sums");
+  }
+  if (fclose(out) != 0) Die("sums");
+  fclose(in);
+  Emit("{\"event\": \"end\"}");
+  return 0;
+}

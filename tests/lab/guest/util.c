@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
     int (*run)(void);
   } kCommands[] = {
       {"stream", StreamCommand},   {"makefile", MakeFileCommand}, {"hog", HogCommand},
-      {"fileops", FileOpsCommand}, {"remount", RemountCommand},
+      {"fileops", FileOpsCommand}, {"remount", RemountCommand},   {"sums", SumsCommand},
   };
   for (size_t i = 0; argc > 1 && i < sizeof(kCommands) / sizeof(kCommands[0]); i++) {
     if (strcmp(argv[1], kCommands[i].name) == 0) {

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One measured run: a guest, a daemon if the variant wants one, figures at both ends of each pass."""
+
+import contextlib
+import dataclasses
+import pathlib
+import platform
+import re
+import subprocess
+import tempfile
+
+from guest import figures
+from lab import guest as lab_guest
+from lab import host as lab_host
+
+_GUEST = "bench"
+
+
+@dataclasses.dataclass
+class Setup:
+    """What one run is about; its fields come first in the run's JSON object."""
+
+    workload: str
+    variant: str
+    corpus: str
+    disk_mb_s: float
+    thp: str
+    seed: int
+    guest_mib: int
+    workload_bytes: int
+    limit_mib: int
+    pool_min_mib: int
+    cpus: int = 1
+
+    def title(self):
+        disk = f"disk {self.disk_mb_s:g} MB/s" if self.disk_mb_s else "unthrottled disk"
+        thp = ", THP always" if self.thp == "always" else ""
+        return f"{self.workload} {self.corpus}, {disk}{thp}, {self.variant}"
+
+
+class _Passes:
+    """Turns the begin and end events of a workload into figures a pass."""
+
+    def __init__(self, guest, host, progress, title):
+        self.passes = []
+        self.pages = 0
+        self.wrong_pages = 0
+        self.sigbus = 0
+        self.daemon_cpu_ns = 0
+        self.errors = []
+        self._guest = guest
+        self._host = host
+        self._progress = progress
+        self._title = title
+        self._before = None
+
+    def _snapshot(self):
+        daemon_ns = self._host.cpu_ns() if self._host else 0
+        return self._guest.usage(), daemon_ns
+
+    def on_event(self, event):
+        if event.get("event") == "begin":
+            self._progress.phase(f"{self._title}: pass {event['pass']} ({event['kind']})")
+            self._before = self._snapshot()
+        elif event.get("event") == "end":
+            self._add(event, *self._snapshot())
+        elif "error" in event:
+            self.errors.append(event["error"])
+
+    def _add(self, event, usage, daemon_ns):
+        before_usage, before_daemon_ns = self._before
+        pages = event["pages"]
+        reads = sum(read for read, _ in usage.disk_bytes)
+        writes = sum(written for _, written in usage.disk_bytes)
+        self.passes.append({
+            "kind": event["kind"],
+            "seconds": event["seconds"],
+            "guest_cpu_us_per_page": round((usage.cpu_ns - before_usage.cpu_ns) / 1e3 / pages, 3),
+            "disk_read_bytes": reads - sum(read for read, _ in before_usage.disk_bytes),
+            "disk_write_bytes": writes - sum(written for _, written in before_usage.disk_bytes),
+        })
+        self.pages += pages
+        self.wrong_pages += event["wrong"]
+        self.sigbus += event["sigbus"]
+        self.daemon_cpu_ns += daemon_ns - before_daemon_ns
+
+
+_APPEND = {
+    "off": "",
+    "tmem": "tmem.cleancache=1 tmem.frontswap=1",
+    "writethrough": "tmem.cleancache=1 tmem.frontswap=writethrough",
+}
+
+
+def run(setup, disks, prepare, command, progress, timeout_s=1200):
+    """Boots, runs `prepare` (a shell command), then the workload's `command`; returns the run."""
+    with contextlib.ExitStack() as stack:
+        directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tmem-bench-")))
+        progress.phase(f"{setup.title()}: boot")
+        host = None
+        if setup.variant != "off":
+            host = stack.enter_context(
+                lab_host.Host([_GUEST], setup.limit_mib, setup.pool_min_mib, directory))
+        options = lab_guest.Options(
+            memory_mib=setup.guest_mib, cpus=setup.cpus, append=_APPEND[setup.variant], disks=disks,
+            window_socket=host.socket(_GUEST) if host else None)
+        guest = stack.enter_context(lab_guest.Guest(_GUEST, options, directory))
+        guest.run(prepare)
+        before = guest.counters()
+        passes = _Passes(guest, host, progress, setup.title())
+        output = guest.run(f"workload {command} sync=1", timeout_s, passes.on_event, check=False)
+        if passes.errors or not passes.passes:
+            raise lab_guest.GuestError(f"{setup.title()}: {passes.errors or output}")
+        after = guest.counters()
+        status = host.status() if host else None
+        trouble = guest.trouble()
+
+    result = dataclasses.asdict(setup)
+    result["doorbell"] = "none" if setup.variant == "off" else "ivshmem"
+    result["passes"] = passes.passes
+    result |= figures.of_guest(before, after, passes.pages)
+    result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages, 3)
+    result["disk_read_bytes"] = sum(one["disk_read_bytes"] for one in passes.passes)
+    result["disk_write_bytes"] = sum(one["disk_write_bytes"] for one in passes.passes)
+    result["pool"] = figures.of_pool(status, _GUEST)
+    result["wrong_pages"] = passes.wrong_pages
+    result["failed_pages"] = passes.sigbus
+    result["boot_seconds"] = round(guest.boot_s, 2)
+    result["console_trouble"] = trouble
+    return result
+
+
+def machine():
+    """What the figures were measured on."""
+    cpu = "unknown"
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    memory_kib = int(re.search(r"MemTotal:\s+(\d+)",
+                               pathlib.Path("/proc/meminfo").read_text(encoding="ascii")).group(1))
+    qemu = subprocess.run(["qemu-system-x86_64", "--version"], capture_output=True, text=True,
+                          check=False).stdout.partition("\n")[0]
+    cpus = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").count("processor\t:")
+    return {
+        "cpu": cpu,
+        "cpus": cpus,
+        "memory_mib": memory_kib // 1024,
+        "host_kernel": platform.release(),
+        "qemu": qemu,
+        "accelerator": lab_guest.accelerator(),
+    }

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""One daemon for the guests of a test: tmemd, its sockets, its figures."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+
+from lab import paths, processes
+
+
+class HostError(Exception):
+    """The daemon did not come up, went away, or does not answer."""
+
+
+class Host:
+    """A context manager around one tmemd that serves the named guests."""
+
+    def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None):
+        self._guests = guests
+        self._limit_mib = limit_mib
+        self._pool_min_mib = pool_min_mib
+        self._own_directory = None
+        self._directory = directory
+        self._process = None
+        self._log = None
+
+    def __enter__(self):
+        if self._directory is None:
+            self._own_directory = tempfile.TemporaryDirectory(prefix="tmem-host-")
+            self._directory = pathlib.Path(self._own_directory.name)
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._close()
+
+    def _start(self):
+        arguments = [paths.binary("tmemd"), "--memory-limit", f"{self._limit_mib}M",
+                     "--run-dir", self._directory]
+        if self._pool_min_mib is not None:
+            arguments += ["--pool-min", f"{self._pool_min_mib}M"]
+        for guest in self._guests:
+            arguments += ["--guest", guest]
+        self._log = self._directory / "tmemd.log"
+        with open(self._log, "wb") as log:
+            self._process = processes.start(arguments, stdout=log, stderr=log)
+        deadline = time.monotonic() + 30
+        wanted = [self.socket(guest) for guest in self._guests]
+        wanted.append(self._directory / "control.sock")
+        while not all(path.exists() for path in wanted):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise HostError(f"tmemd did not start:\n{self.log()}")
+            time.sleep(0.02)
+
+    def _close(self):
+        if self._process is not None:
+            processes.stop(self._process)
+        if self._own_directory is not None:
+            self._own_directory.cleanup()
+
+    def socket(self, guest):
+        """The socket that a guest's ivshmem device connects to; `guest` without its options."""
+        return self._directory / (guest.partition(",")[0] + ".sock")
+
+    def log(self):
+        return self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def kill(self):
+        """Ends the daemon as a crash would."""
+        processes.stop(self._process, signal.SIGKILL)
+
+    def alive(self):
+        return self._process.poll() is None
+
+    def cpu_ns(self):
+        return processes.process_cpu_ns(self.pid)
+
+    def memory_bytes(self):
+        return processes.memory_bytes(self.pid)
+
+    def status(self):
+        done = subprocess.run(
+            [paths.binary("tmemctl"), "--run-dir", self._directory, "status", "--json"],
+            capture_output=True, text=True, timeout=30, check=False)
+        if done.returncode != 0:
+            raise HostError(f"tmemctl: {done.stderr.strip()}\ntmemd's log ends:\n{self.log()}")
+        return json.loads(done.stdout)
+
+    def guest_status(self, name):
+        for guest in self.status()["guests"]:
+            if guest["name"] == name:
+                return guest
+        raise HostError(f"tmemd does not know guest {name}")

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The memory of a window: private to the process, or a memfd that a VMM maps too.
+#ifndef HOST_STORE_DOORBELL_WINDOW_MEMORY_H_
+#define HOST_STORE_DOORBELL_WINDOW_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "host-store/base/result.h"
+#include "host-store/doorbell/unique_fd.h"
+
+namespace tmem {
+
+// Zeroed, page-aligned, not in core dumps: guest pages pass through it. Unmapped by its owner.
+class WindowMemory {
+ public:
+  // For in-process guests.
+  static Result<WindowMemory> CreatePrivate(std::uint64_t bytes);
+  // A memfd sealed against shrinking, growing and further seals, so that whoever gets the fd
+  // cannot make an access of ours fail.
+  static Result<WindowMemory> CreateShared(std::uint64_t bytes);
+
+  WindowMemory(WindowMemory&& other) noexcept;
+  WindowMemory& operator=(WindowMemory&& other) = delete;
+  ~WindowMemory();
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  int fd() const { return fd_.get(); }  // -1 when private
+
+ private:
+  WindowMemory(std::byte* data, std::size_t bytes, UniqueFd fd);
+  static Result<WindowMemory> Map(std::uint64_t bytes, UniqueFd fd);
+
+  std::byte* data_;
+  std::size_t bytes_;
+  UniqueFd fd_;
+};
+
+}  // namespace tmem
+
+#endif  // HOST_STORE_DOORBELL_WINDOW_MEMORY_H_

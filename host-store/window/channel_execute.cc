@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// What a channel does for each checked operation.
+#include <algorithm>
+#include <type_traits>
+
+#include "host-store/window/channel.h"
+#include "host-store/window/shared_memory_access.h"
+
+namespace tmem {
+namespace {
+
+// The wire's statuses and the store's outcomes share their numbers.
+tmem_status StatusOf(Outcome outcome) {
+  return static_cast<tmem_status>(outcome);
+}
+
+void FillSlot(PageBuffer slot, std::uint64_t word) {
+  for (std::size_t at = 0; at < kPageBytes; at += sizeof word) {
+    std::memcpy(slot.data() + at, &word, sizeof word);
+  }
+}
+
+}  // namespace
+
+Channel::Completion Channel::Execute(std::uint32_t lane, const tmem_desc& desc) {
+  const std::uint32_t key_lanes = window_.geometry().key_lanes;
+  const Operation operation =
+      Decode(desc, {lane, key_lanes, window_.lane(lane).slots(), features_});
+  const LaneFilter filter{lane, key_lanes};
+  const auto flushed = [](const Store::FlushOutcome& outcome) {
+    return Completion{.status = StatusOf(outcome.outcome), .value = outcome.pages};
+  };
+  return std::visit(
+      [&](const auto& checked) -> Completion {
+        using T = std::decay_t<decltype(checked)>;
+        if constexpr (std::is_same_v<T, op::Nop>) {
+          return {.status = TMEM_STATUS_OK};
+        } else if constexpr (std::is_same_v<T, op::Put>) {
+          return Put(lane, checked);
+        } else if constexpr (std::is_same_v<T, op::PutFilled>) {
+          return PutFilled(checked);
+        } else if constexpr (std::is_same_v<T, op::Get>) {
+          return Get(lane, checked);
+        } else if constexpr (std::is_same_v<T, op::Flush>) {
+          return flushed(store_.Flush(guest_, checked.pool, checked.object, checked.range, filter));
+        } else if constexpr (std::is_same_v<T, op::FlushObject>) {
+          return flushed(store_.FlushObject(guest_, checked.pool, checked.object, filter));
+        } else if constexpr (std::is_same_v<T, op::FlushPool>) {
+          return flushed(store_.FlushPool(guest_, checked.pool, filter));
+        } else if constexpr (std::is_same_v<T, op::PoolCreate>) {
+          return CreatePool(checked);
+        } else if constexpr (std::is_same_v<T, op::PoolDestroy>) {
+          return DestroyPool(checked);
+        } else if constexpr (std::is_same_v<T, op::CreditReturn>) {
+          return ReturnCredits(checked);
+        } else if constexpr (std::is_same_v<T, op::Report>) {
+          return {.status = TMEM_STATUS_UNSUPPORTED};  // the feature is not offered yet
+        } else {
+          return Refuse(checked);
+        }
+      },
+      operation);
+}
+
+Channel::Completion Channel::Put(std::uint32_t lane, const op::Put& put) {
+  if (TagOfEphemeral(put.key, put.tag)) return Refuse({TMEM_STATUS_BAD_FIELD, put.key});
+  // The store reads the slot exactly once, into its landing buffer: that is the protective copy.
+  const PageView page = window_.lane(lane).Slot(put.slot);
+  return FinishPut(put.key, store_.Put(guest_, put.key, page, put.tag));
+}
+
+Channel::Completion Channel::PutFilled(const op::PutFilled& put) {
+  if (TagOfEphemeral(put.key, put.tag)) return Refuse({TMEM_STATUS_BAD_FIELD, put.key});
+  return FinishPut(put.key, store_.PutFilled(guest_, put.key, put.fill_word, put.tag));
+}
+
+Channel::Completion Channel::FinishPut(const PageKey& key, Outcome outcome) {
+  if (outcome == Outcome::kOk && has_persistent_pool_) {
+    const Pool* pool = FindPool(key.pool);
+    if (pool != nullptr && pool->kind == PoolKind::kPersistent) ++credits_spent_;
+  }
+  return {.status = StatusOf(outcome)};
+}
+
+// A tag belongs to persistent puts only; a field that an operation does not use is zero (X1).
+bool Channel::TagOfEphemeral(const PageKey& key, std::uint32_t tag) {
+  if (tag == 0) return false;
+  const Pool* pool = FindPool(key.pool);
+  return pool != nullptr && pool->kind == PoolKind::kEphemeral;
+}
+
+Channel::Completion Channel::Get(std::uint32_t lane, const op::Get& get) {
+  const PageBuffer slot = window_.lane(lane).Slot(get.slot);
+  const GetResult result = store_.Get(guest_, get.key, slot);
+  Completion completion{.status = StatusOf(result.outcome)};
+  if (result.outcome != Outcome::kOk) return completion;
+  completion.tag = result.tag;
+  completion.value = get.slot;
+  if (!result.filled) return completion;
+  if ((features_ & TMEM_FEATURE_FILL) != 0) {
+    completion.flags = TMEM_DESC_FILL;
+    completion.value = result.fill_word;
+  } else {
+    FillSlot(slot, result.fill_word);
+  }
+  return completion;
+}
+
+Channel::Completion Channel::Refuse(const op::Refused& refused) {
+  if (refused.gone) {
+    const PageKey& key = *refused.gone;
+    // No lane filter: the decoder has checked that the key is of this lane.
+    (void)store_.Flush(guest_, key.pool, key.object, {key.index, 1}, {0, 1});
+  }
+  return {.status = refused.status};
+}
+
+Channel::Completion Channel::CreatePool(const op::PoolCreate& create) {
+  const Store::PoolOutcome created = store_.CreatePool(guest_, create.kind);
+  if (created.outcome != Outcome::kOk) return {.status = StatusOf(created.outcome)};
+  pools_.push_back({created.pool, create.kind});
+  has_persistent_pool_ |= create.kind == PoolKind::kPersistent;
+  return {.status = TMEM_STATUS_OK, .value = static_cast<std::uint64_t>(created.pool)};
+}
+
+Channel::Completion Channel::DestroyPool(const op::PoolDestroy& destroy) {
+  const Store::FlushOutcome outcome = store_.DestroyPool(guest_, destroy.pool);
+  std::erase_if(pools_, [&](const Pool& pool) { return pool.handle == destroy.pool; });
+  has_persistent_pool_ = std::any_of(pools_.begin(), pools_.end(), [](const Pool& pool) {
+    return pool.kind == PoolKind::kPersistent;
+  });
+  return {.status = StatusOf(outcome.outcome), .value = outcome.pages};
+}
+
+Channel::Completion Channel::ReturnCredits(const op::CreditReturn& back) {
+  const std::uint64_t taken = store_.ReturnCredits(guest_, back.credits);
+  credits_spent_ += taken;
+  return {.status = TMEM_STATUS_OK, .value = taken};
+}
+
+const Channel::Pool* Channel::FindPool(PoolHandle handle) const {
+  for (const Pool& pool : pools_) {
+    if (pool.handle == handle) return &pool;
+  }
+  return nullptr;
+}
+
+}  // namespace tmem

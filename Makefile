@@ -14,7 +14,7 @@ help:
 	@echo
 	@echo '  make demo          installs, builds, boots a guest, shows what tmem does in one table'
 	@echo '  make check         every test; ends with "N passed, N failed, N skipped"'
-	@echo '                     PHASES="build asan lint ..." runs only those (make check PHASES=list)'
+	@echo '                     PHASES="asan lint ..." runs only those; PHASES=list names them'
 	@echo '  make check-long    the same with the long versions of model, store and guest tests'
 	@echo
 	@echo '  make setup         installs the packages of scripts/packages.txt (root or sudo)'
@@ -22,7 +22,7 @@ help:
 	@echo '  make guest-kernel  builds the patched guest kernel (cached), prints where it is'
 	@echo '  make model         proves the protocol models, exhaustively; ARGS="..." go to its runner'
 	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick", "swap ..."'
-	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, layers'
+	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, tree'
 	@echo '                     PHASES="format tidy kernel shell style" runs only those'
 	@echo '  make format        lets clang-format rewrite the C++ files'
 	@echo '  make clean         removes build/ and out/; make distclean also the caches'
@@ -37,10 +37,10 @@ build: setup
 	@scripts/build.sh $(CONFIG) $(TARGETS)
 
 check: setup
-	@python3 scripts/check.py $(PHASES)
+	@/usr/bin/python3 scripts/check.py $(PHASES)
 
 check-long: setup
-	@TMEM_LONG=1 python3 scripts/check.py $(PHASES)
+	@TMEM_LONG=1 /usr/bin/python3 scripts/check.py $(PHASES)
 
 model: setup
 	@tests/model/run.sh $(ARGS)
@@ -55,10 +55,10 @@ bench: build guest-kernel
 	@bench/guest-bench $(or $(ARGS),streaming --quick)
 
 lint: setup
-	@python3 scripts/lint.py $(PHASES)
+	@/usr/bin/python3 scripts/lint.py $(PHASES)
 
 format:
-	@python3 scripts/lint.py --fix-format
+	@/usr/bin/python3 scripts/lint.py --fix-format
 
 clean:
 	rm -rf build out

@@ -72,7 +72,7 @@ def layer_of(path):
 
 
 def resolve_include(root, path, wanted):
-    """Root-relative path of an include, or None. C may also name a neighbour, as the kernel does."""
+    """Root-relative path of an include, or None. C may also name a neighbour, as in the kernel."""
     if os.path.isfile(os.path.join(root, wanted)):
         return posixpath.normpath(wanted)
     if path.endswith(".c") or path.startswith("guest-shims/"):

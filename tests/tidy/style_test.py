@@ -193,12 +193,16 @@ class OtherTools(unittest.TestCase):
 class CaseResult(unittest.TextTestResult):
     """Reports each test as a case of the protocol."""
 
+    @staticmethod
+    def _name(test):
+        return " ".join(test.id().split(".")[-2:])
+
     def addSuccess(self, test):
         super().addSuccess(test)
-        style.report("PASS", f"style_test {test.id().split('.')[-1]}")
+        style.report("PASS", self._name(test))
 
     def _bad(self, test, error):
-        style.report("FAIL", f"style_test {test.id().split('.')[-1]}", str(error[1]).split("\n")[0])
+        style.report("FAIL", self._name(test), str(error[1]).split("\n")[0])
 
     def addFailure(self, test, err):
         super().addFailure(test, err)

@@ -38,6 +38,18 @@ class Setup:
         return f"{self.workload} {self.corpus}, {disk}{thp}, {self.variant}"
 
 
+@dataclasses.dataclass
+class Options:
+    """What a user may choose for a workload."""
+
+    quick: bool = False
+    corpus: str | None = None  # None: those the workload takes by itself
+    disk_mb_s: float = 20
+    seed: int = 1
+    repeat: int = 1
+    demo: bool = False  # only the throttled disk, only off and tmem, no huge pages
+
+
 class _Passes:
     """Turns the begin and end events of a workload into figures a pass."""
 
@@ -118,11 +130,11 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200):
     result = dataclasses.asdict(setup)
     result["doorbell"] = "none" if setup.variant == "off" else "ivshmem"
     result["passes"] = passes.passes
-    result |= figures.of_guest(before, after, passes.pages)
+    result |= figures.of_guest(before, after)
     result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages, 3)
     result["disk_read_bytes"] = sum(one["disk_read_bytes"] for one in passes.passes)
     result["disk_write_bytes"] = sum(one["disk_write_bytes"] for one in passes.passes)
-    result["pool"] = figures.of_pool(status, _GUEST)
+    result["pool"] = figures.of_pool(status)
     result["wrong_pages"] = passes.wrong_pages
     result["failed_pages"] = passes.sigbus
     result["boot_seconds"] = round(guest.boot_s, 2)

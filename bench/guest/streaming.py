@@ -20,13 +20,14 @@ def _plan(corpora, options):
     """Every run in order: off and tmem follow each other, so that drift hits both alike."""
     for repetition in range(options.repeat):
         for name in corpora:
-            for disk_mb_s in dict.fromkeys([options.disk_mb_s, 0]):
+            rates = [options.disk_mb_s] if options.demo else dict.fromkeys([options.disk_mb_s, 0])
+            for disk_mb_s in rates:
                 for variant in ["off", "tmem"]:
                     yield repetition, name, disk_mb_s, variant
 
 
 def runs(options, progress):
-    """Yields the runs one by one. `options`: quick, corpus (None: all), disk_mb_s, seed, repeat."""
+    """Yields the runs one by one, as they are done."""
     guest_mib, file_mib = sizes(options.quick)
     corpora = [options.corpus] if options.corpus else ["text"] if options.quick else corpus.NAMES
     with contextlib.ExitStack() as stack:

@@ -15,9 +15,12 @@ def sizes(quick):
     return (96, 144) if quick else (256, 384)
 
 
-def _variants(quick):
+def _variants(quick, demo):
     """(variant, THP, MiB of the pool). The last pool is half of what does not fit into the guest."""
     guest_mib, hog_mib = sizes(quick)
+    if demo:
+        yield from [("off", "off", hog_mib), ("tmem", "off", hog_mib)]
+        return
     for thp in ["off", "always"]:
         for variant in ["off", "tmem", "writethrough"]:
             # writethrough is bound by the disk like off; quick shows it once.
@@ -29,10 +32,10 @@ def _variants(quick):
 
 
 def runs(options, progress):
-    """Yields the runs one by one. `options`: quick, disk_mb_s, seed, repeat."""
+    """Yields the runs one by one, as they are done."""
     guest_mib, hog_mib = sizes(options.quick)
     for _ in range(options.repeat):
-        for variant, thp, pool_min_mib in _variants(options.quick):
+        for variant, thp, pool_min_mib in _variants(options.quick, options.demo):
             setup = measure.Setup(
                 workload="swap", variant=variant, corpus="heap", disk_mb_s=options.disk_mb_s,
                 thp=thp, seed=options.seed, guest_mib=guest_mib, workload_bytes=hog_mib * MIB,

@@ -12,7 +12,9 @@ def _stored(run):
     pool = run["pool"]
     if not pool or not pool["pages"]:
         return "-"
-    return f"{pool['pages'] * 4096 / max(pool['used_bytes'], 1):.1f}x"
+    # What the pages take, without the windows and the daemon's fixed part.
+    held = pool.get("slab_bytes", pool["used_bytes"]) + pool.get("metadata_bytes", 0)
+    return f"{pool['pages'] * 4096 / max(held, 1):.1f}x"
 
 
 def _per_pass(run, key, scale=1.0, digits=1):

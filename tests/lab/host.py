@@ -26,6 +26,7 @@ class Host:
         self._directory = directory
         self._process = None
         self._log = None
+        self.killed = False
 
     def __enter__(self):
         if self._directory is None:
@@ -78,6 +79,7 @@ class Host:
 
     def kill(self):
         """Ends the daemon as a crash would."""
+        self.killed = True
         processes.stop(self._process, signal.SIGKILL)
 
     def alive(self):

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "lab.h"
 
@@ -43,6 +44,16 @@ static struct Result Pass(char kind, uint64_t* memory, uint64_t pages,
   return (struct Result){result.wrong, result.sigbus};
 }
 
+// Lets a script hold the hog between its passes while something else runs: pass N begins once the
+// file gate=<prefix> followed by N exists.
+static void WaitAtGate(uint64_t pass) {
+  const char* prefix = Option("gate", "");
+  char path[256];
+  if (*prefix == '\0' || pass == 1) return;
+  snprintf(path, sizeof(path), "%s%lu", prefix, pass);
+  while (access(path, F_OK) != 0) usleep(50000);
+}
+
 // plan= is a string of passes: f fills with the next version, v verifies.
 int HogCommand(void) {
   const uint64_t pages = OptionNumber("bytes", 64 << 20) / kPageBytes;
@@ -65,6 +76,7 @@ int HogCommand(void) {
     const char kind = plan[pass - 1];
     const char* name = kind == 'f' ? "fill" : "verify";
     if (kind == 'f') version++;
+    WaitAtGate(pass);
     Emit("{\"event\": \"begin\", \"pass\": %lu, \"kind\": \"%s\"}", pass, name);
     WaitForGo();
     const double start = Now();
@@ -74,6 +86,5 @@ int HogCommand(void) {
          pass, name, pages, result.wrong, result.sigbus, Now() - start);
     WaitForGo();
   }
-  if (OptionNumber("hold", 0) != 0) WaitForGo();
   return 0;
 }

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""What a guest test is: a function that boots guests through a Context and expects things."""
+
+import contextlib
+import pathlib
+import tempfile
+
+from lab import guest as lab_guest
+from lab import host as lab_host
+
+ON = "tmem.cleancache=1 tmem.frontswap=1"
+
+
+class Failed(Exception):
+    """An expectation did not hold; the text says which."""
+
+
+class Skipped(Exception):
+    """The test cannot run here; the text says why."""
+
+
+class Context:
+    """What one test may use. Everything it starts ends with it, and is looked at before that."""
+
+    def __init__(self, name, options, images):
+        self.name = name
+        self.seed = options.seed
+        self.long = options.long
+        self.images = images
+        self._stack = contextlib.ExitStack()
+        self._guests = []
+        self._hosts = []
+        self.directory = None
+
+    def __enter__(self):
+        self.directory = pathlib.Path(self._stack.enter_context(
+            tempfile.TemporaryDirectory(prefix=f"tmem-{self.name}-")))
+        return self
+
+    def __exit__(self, *_):
+        self._stack.close()
+
+    def host(self, guests=("guest",), limit_mib=256, pool_min_mib=64):
+        host = lab_host.Host(list(guests), limit_mib, pool_min_mib,
+                             self._directory(f"host{len(self._hosts)}"))
+        self._hosts.append(self._stack.enter_context(host))
+        return host
+
+    def guest(self, host=None, name="guest", append=None, **options):
+        """Boots a guest: with a host it is connected and tmem is on, unless `append` differs."""
+        if append is None:
+            append = ON if host else ""
+        guest = lab_guest.Guest(
+            name, lab_guest.Options(append=append, window_socket=host.socket(name) if host else None,
+                                    **options),
+            self._directory(f"{name}{len(self._guests)}"))
+        self._guests.append(guest)
+        return self._stack.enter_context(guest)
+
+    def _directory(self, name):
+        path = self.directory / name
+        path.mkdir()
+        return path
+
+    def look_for_trouble(self):
+        """No guest may have warned, no daemon may have died (unless the test killed it)."""
+        for guest in self._guests:
+            trouble = guest.trouble()
+            if trouble:
+                raise Failed(f"console of {guest.name}: {trouble[0]} ({len(trouble)} lines)")
+        for host in self._hosts:
+            if not host.killed and not host.alive():
+                raise Failed(f"tmemd ended: {host.log()[-300:]}")
+
+
+def expect(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+def expect_no_wrong(events, what):
+    """Every verifying event of a workload says that no page was wrong or failed."""
+    ends = [event for event in events if event.get("event") == "end"]
+    expect(ends, f"{what}: the workload did not finish")
+    for event in ends:
+        for key in ["wrong", "stale", "sigbus"]:
+            expect(event.get(key, 0) == 0, f"{what}: {key} = {event.get(key)}")
+    return ends
+
+
+def disk_reads(guest, disk, run):
+    """Bytes read from disk number `disk` while `run()` runs, and what it returns."""
+    before = guest.usage().disk_bytes[disk][0]
+    result = run()
+    return guest.usage().disk_bytes[disk][0] - before, result
+
+
+def disk_writes(guest, disk, run):
+    before = guest.usage().disk_bytes[disk][1]
+    result = run()
+    return guest.usage().disk_bytes[disk][1] - before, result

@@ -72,7 +72,8 @@ class CheckRunner(unittest.TestCase):
         self.assertEqual(self.check("test"), (0, "3 passed, 0 failed, 0 skipped"))
 
     def test_a_failed_case_fails_the_whole(self):
-        self.register(mixed=FAKE_GTEST.format(name="mixed", cases=f"{GOOD}, {BAD}, {SKIPPED}", code=1))
+        self.register(mixed=FAKE_GTEST.format(name="mixed", cases=f"{GOOD}, {BAD}, {SKIPPED}",
+                                              code=1))
         self.assertEqual(self.check("test"), (1, "2 passed, 1 failed, 1 skipped"))
 
     def test_a_finding_at_the_end_of_good_cases_fails(self):

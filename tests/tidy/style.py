@@ -189,8 +189,36 @@ def rule_headers_once(root, files):
             yield f"{path}: neither #pragma once nor #ifndef ..._{name}_"
 
 
+def is_held(root, sources, name):
+    """Whether a test of this name, as `Suite.Case`, a path, or one word, is in the tree."""
+    if os.path.exists(os.path.join(root, name)):
+        return True
+    words = [re.compile(rf"\b{re.escape(word)}\b") for word in name.split(".")]
+    return any(all(word.search(text) for word in words) for text in sources)
+
+
+def rule_semantics_are_held(root, files):
+    """Each rule of docs/semantics.md names tests that exist, or says `later`."""
+    table = "docs/semantics.md"
+    if table not in files:
+        return
+    sources = ["\n".join(read_lines(root, path)) for path in files
+               if is_source(root, path) and path != table]
+    for number, line in enumerate(read_lines(root, table), 1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) != 3 or not re.fullmatch(r"[A-Z]\d+", cells[0]):
+            continue
+        names = re.findall(r"`([^`]+)`", cells[2])
+        if not names and "later" not in cells[2]:
+            yield f"{table}:{number}: no test holds {cells[0]}"
+        for name in names:
+            if not is_held(root, sources, name):
+                yield f"{table}:{number}: {cells[0]} is held by {name}, which does not exist"
+
+
 RULES = (rule_include_table, rule_licence_line, rule_file_comment, rule_columns, rule_no_tabs,
-         rule_file_size, rule_no_machine_paths, rule_annotated_locks, rule_headers_once)
+         rule_file_size, rule_no_machine_paths, rule_annotated_locks, rule_headers_once,
+         rule_semantics_are_held)
 
 
 def broken(root):

@@ -133,6 +133,17 @@ class StyleRules(unittest.TestCase):
         self.expect_only("headers_once", "compress/page.h")
 
 
+    def test_rules_of_behaviour_name_tests_that_exist(self):
+        row = "| P1 | A put replaces. | %s |\n"
+        for held in ("`tests/guest_core/core_test.cc`", "`core_test.cc` later"):
+            self.write("docs/semantics.md", row % held)
+            self.append("tests/guest_core/core_test.cc", "// core_test.cc\n")
+            self.assertEqual([found for _, found in style.broken(self.root) if found], [])
+        for held in ("", "`CoreTest.Nowhere`"):
+            self.write("docs/semantics.md", row % held)
+            self.expect_only("semantics_are_held", "docs/semantics.md:1")
+
+
 class OtherTools(unittest.TestCase):
     """Each tool of lint, as configured here, finds what it is there for."""
 

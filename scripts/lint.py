@@ -35,10 +35,10 @@ CHECKPATCH_IGNORE_USER = ("NEW_TYPEDEFS", "PREFER_KERNEL_TYPES", "BIT_MACRO", "A
 USER_SPACE_TOO = ("abi/", "guest-shims/tmem/core/")
 
 
-def run(command, **options):
+def run(command, cwd=ROOT):
     """Exit code and merged output."""
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", check=False, **options)
+    done = subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace", check=False)
     return done.returncode, done.stdout
 
 
@@ -149,7 +149,8 @@ def checkpatch():
     directory = os.path.join(CACHE, f"checkpatch-{status.st_size}-{int(status.st_mtime)}")
     script = os.path.join(directory, "checkpatch.pl")
     if not os.path.exists(script):
-        os.makedirs(directory, exist_ok=True)
+        # It looks for names in the headers of a kernel tree; out of one it finds none.
+        os.makedirs(os.path.join(directory, "include"), exist_ok=True)
         members = [f"linux-source-6.1/scripts/{name}" for name in CHECKPATCH_FILES]
         # --occurrence ends the reading of the tarball once all were found.
         code, output = run(["tar", "-xJf", KERNEL_TARBALL, "-C", directory, "--strip-components=2",
@@ -169,10 +170,13 @@ def phase_kernel(files):
         what = [] if path.endswith(".patch") else ["-f"]
         if not what:
             ignore += ("MISSING_SIGN_OFF", "COMMIT_LOG_LONG_LINE")
-        code, output = run(["perl", script, "--no-tree", "--strict", "--terse", "--show-types",
+        # Not from the root: it would leave a file of names there.
+        code, output = run(["perl", script, "--no-tree",
+                            f"--root={os.path.dirname(script)}", "--strict", "--terse", "--show-types",
                             "--no-summary", "--max-line-length=100",
-                            "--ignore", ",".join(ignore), *what, path])
-        return code == 0 and not output.strip(), output
+                            "--ignore", ",".join(ignore), *what, os.path.join(ROOT, path)],
+                           cwd=os.path.dirname(script))
+        return code == 0 and not output.strip(), output.replace(ROOT + "/", "")
 
     return map_files(checkpatch_file,
                      [path for path in files if is_kernel_c(path) or path.endswith(".patch")])

@@ -128,9 +128,12 @@ class Guest:
         for role, listener in listeners.items():
             connections[role] = self._accept(listener, base)
             listener.close()
-        self._qmp = qmp.Qmp(connections["monitor"])
         self._channel = connections["command"]
-        self._vcpus = self._qmp.vcpu_threads()
+        try:
+            self._qmp = qmp.Qmp(connections["monitor"])
+            self._vcpus = self._qmp.vcpu_threads()
+        except qmp.QmpError as error:
+            raise GuestError(f"{self.name}: {error}; {self._qemu_log(base)}") from None
         deadline = time.monotonic() + self._boot_timeout_s
         while not self._read_line(deadline, "boot").startswith("@ready"):
             pass
@@ -142,8 +145,12 @@ class Guest:
             if ready:
                 return listener.accept()[0]
             if self._process.poll() is not None:
-                text = base.with_suffix(".qemu").read_text(encoding="utf-8", errors="replace")
-                raise GuestError(f"{self.name}: QEMU ended: {text.strip()[-500:]}")
+                raise GuestError(f"{self.name}: QEMU ended: {self._qemu_log(base)}")
+
+    @staticmethod
+    def _qemu_log(base):
+        text = base.with_suffix(".qemu").read_text(encoding="utf-8", errors="replace")
+        return text.strip()[-500:]
 
     def _arguments(self, base):
         options = self.options
@@ -193,7 +200,7 @@ class Guest:
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             ready = select.select([self._channel], [], [], max(0, left))[0] if left > 0 else []
-            data = self._channel.recv(65536) if ready else None
+            data = self._receive() if ready else None
             if not data:
                 reason = "timed out" if not ready else "guest ended"
                 raise GuestError(f"{self.name}: {what}: {reason}; console ends:\n"
@@ -202,13 +209,25 @@ class Guest:
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode("utf-8", errors="replace").rstrip("\r")
 
+    def _send(self, line):
+        try:
+            self._channel.sendall(f"{line}\n".encode())
+        except OSError as error:
+            raise GuestError(f"{self.name}: the guest is gone: {error}") from None
+
+    def _receive(self):
+        try:
+            return self._channel.recv(65536)
+        except ConnectionError:
+            return b""
+
     def run(self, command, timeout_s=60, on_event=None, check=True):
         """Runs a shell command; returns its output. Lines of JSON go to `on_event` as they come.
 
         A workload with sync=1 waits after each of its begin and end events until `on_event` is back.
         """
         self._next_id += 1
-        self._channel.sendall(f"{self._next_id} {command}\n".encode())
+        self._send(f"{self._next_id} {command}")
         deadline = time.monotonic() + timeout_s
         lines = []
         while True:
@@ -222,7 +241,7 @@ class Guest:
                 event = json.loads(line)
                 on_event(event)
                 if "sync=1" in command and event.get("event") in ("begin", "end"):
-                    self._channel.sendall(b"go\n")
+                    self._send("go")
             else:
                 lines.append(line)
         output = "\n".join(lines)
@@ -258,7 +277,10 @@ class Guest:
 
     def usage(self):
         cpu_ns = sum(processes.thread_cpu_ns(self.pid, tid) for tid in self._vcpus)
-        return Usage(cpu_ns, self._qmp.disk_bytes())
+        try:
+            return Usage(cpu_ns, self._qmp.disk_bytes())
+        except qmp.QmpError as error:
+            raise GuestError(f"{self.name}: {error}") from None
 
     def console(self):
         try:

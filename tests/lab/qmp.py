@@ -10,19 +10,26 @@ class QmpError(Exception):
 
 class Qmp:
     def __init__(self, connection):
+        connection.settimeout(60)
         self._file = connection.makefile("rw", encoding="utf-8", newline="\n")
         self._read()  # the greeting
         self.command("qmp_capabilities")
 
     def _read(self):
-        line = self._file.readline()
+        try:
+            line = self._file.readline()
+        except OSError as error:
+            raise QmpError(f"QEMU's monitor: {error}") from None
         if not line:
             raise QmpError("QEMU closed its monitor")
         return json.loads(line)
 
     def command(self, name, **arguments):
-        self._file.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise QmpError(f"QEMU's monitor: {error}") from None
         while True:
             reply = self._read()
             if "return" in reply:

@@ -15,6 +15,8 @@ from lab import disks, initramfs, paths
 NAMES = ["text", "binaries", "zero", "random"]
 PAGE_BYTES = 4096
 _PIECE_BYTES = 1 << 20
+# Part of the names in the cache: to be raised when what a corpus holds changes.
+_VERSION = 1
 
 
 @dataclasses.dataclass
@@ -65,13 +67,17 @@ def _texts():
 
 
 def _binaries():
-    # Each file begins on a page, as in the page cache of a machine that runs it.
-    for directory in ["/usr/lib/x86_64-linux-gnu", "/usr/lib", "/usr/bin", "/usr/sbin"]:
+    # Each file begins on a page, as in the page cache of a machine that runs it. Some drivers are one
+    # file under many names.
+    seen = set()
+    for directory in ["/usr/lib/x86_64-linux-gnu", "/usr/bin", "/usr/sbin", "/usr/lib"]:
         for path in sorted(pathlib.Path(directory).rglob("*")):
-            if directory == "/usr/lib" and "x86_64-linux-gnu" in path.parts:
+            if path.is_symlink() or not path.is_file() or path.suffix in (".o", ".a"):
                 continue
-            if path.is_symlink() or not path.is_file() or path.stat().st_size < PAGE_BYTES:
+            status = path.stat()
+            if status.st_size < PAGE_BYTES or status.st_ino in seen:
                 continue
+            seen.add(status.st_ino)
             with open(path, "rb") as file:
                 if file.read(4) != b"\x7fELF":
                     continue
@@ -116,7 +122,7 @@ def _write(name, size_bytes, path):
 def build(name, size_bytes):
     """The corpus of this name and size, from the cache if it is there."""
     directory = paths.cache_dir("corpora")
-    stem = f"{name}-{size_bytes // PAGE_BYTES}"
+    stem = f"{name}-v{_VERSION}-{size_bytes // PAGE_BYTES}"
     path, sums, note = (directory / f"{stem}.{suffix}" for suffix in ["bin", "sums", "json"])
     if not note.exists():
         partial = path.with_suffix(f".{os.getpid()}")

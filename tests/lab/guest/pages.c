@@ -30,17 +30,17 @@ static void FillTemplate(uint64_t seed, uint64_t* page) {
   const uint64_t types = 0x00007f3a10000000ull;
   size_t at = 0;
   memset(page, 0, kPageBytes);
-  while (at + 16 < kPageWords) {
+  while (at + 32 < kPageWords) {
     const uint64_t choice = Next(&state) % 100;
     if (choice < 45) {  // an object
-      const size_t fields = 2 + Next(&state) % 5;
+      const size_t fields = 2 + Next(&state) % 7;
       page[at++] = 1 + (Next(&state) & 3);
       page[at++] = types + (Next(&state) % 24) * 0x1a0;
       for (size_t i = 0; i < fields; i++) {
         const uint64_t kind = Next(&state) % 8;
-        page[at++] = kind < 3   ? 0
-                     : kind < 5 ? Next(&state) & 0xff
-                                : heap + (Next(&state) & 0xfff) * 16;
+        page[at++] = kind < 4   ? 0
+                     : kind < 6 ? Next(&state) & 0xff
+                                : heap + (Next(&state) & 0x3ff) * 16;
       }
     } else if (choice < 65) {  // a string with its length
       char* text = (char*)&page[at + 1];
@@ -58,8 +58,8 @@ static void FillTemplate(uint64_t seed, uint64_t* page) {
     } else if (choice < 88) {  // a free chunk
       page[at] = 0x21 + (Next(&state) % 12) * 16;
       page[at + 1] = heap + (Next(&state) & 0xfff) * 16;
-      at += 4 + Next(&state) % 12;
-    } else if (choice < 95) {  // an array of small numbers
+      at += 6 + Next(&state) % 24;
+    } else if (choice < 97) {  // an array of small numbers
       const size_t length = 4 + Next(&state) % 10;
       for (size_t i = 0; i < length; i++) page[at++] = Next(&state) & 0x3ff;
     } else {  // a digest or a random key

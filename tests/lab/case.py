@@ -5,10 +5,15 @@ import contextlib
 import pathlib
 import tempfile
 
+from lab import disks
 from lab import guest as lab_guest
 from lab import host as lab_host
 
 ON = "tmem.cleancache=1 tmem.frontswap=1"
+
+
+# A switch of the module, at run time.
+SWITCH = "/sys/module/tmem/parameters/"
 
 
 class Failed(Exception):
@@ -71,6 +76,22 @@ class Context:
         for host in self._hosts:
             if not host.killed and not host.alive():
                 raise Failed(f"tmemd ended: {host.log()[-300:]}")
+
+
+def make_and_mount(context, kind, size_mib=160, host=None, **options):
+    """A guest with a new file system of this kind on /mnt."""
+    image = disks.make_file_system(context.directory / f"{kind}.img", kind, size_mib * disks.MIB)
+    guest = context.guest(host, disks=[disks.Disk(image)], **options)
+    if kind not in guest.run("cat /proc/filesystems"):
+        raise Skipped(f"the guest kernel has no {kind}")
+    guest.run(f"mount -t {kind} -o noatime /dev/vda /mnt")
+    return guest
+
+
+def swap_on(guest, device):
+    """Non-rotational before swapon, or huge pages are split before they are swapped out."""
+    guest.run(f"echo 0 > /sys/block/{device}/queue/rotational;"
+              f"mkswap /dev/{device} > /dev/null && swapon /dev/{device}")
 
 
 def expect(condition, text):

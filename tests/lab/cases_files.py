@@ -4,24 +4,14 @@
 import re
 
 from lab import disks
-from lab.case import Skipped, disk_reads, expect, expect_no_wrong
+from lab.case import ON, disk_reads, expect, expect_no_wrong, make_and_mount
 
 MIB = disks.MIB
 
 
-def _make_and_mount(context, kind, size_mib=160, host=None, **options):
-    """A guest with a new file system of this kind on /mnt."""
-    image = disks.make_file_system(context.directory / f"{kind}.img", kind, size_mib * MIB)
-    guest = context.guest(host, disks=[disks.Disk(image)], **options)
-    if kind not in guest.run("cat /proc/filesystems"):
-        raise Skipped(f"the guest kernel has no {kind}")
-    guest.run(f"mount -t {kind} -o noatime /dev/vda /mnt")
-    return guest
-
-
 def off_boots(context):
     """The patched kernel with tmem off: hooks idle, everything works, and the lab notices wrong bytes."""
-    guest = _make_and_mount(context, "ext4")
+    guest = make_and_mount(context, "ext4")
     expect_no_wrong(guest.workload(f"fileops file=/mnt/f ops=500 seed={context.seed}"), "fileops")
     guest.workload(f"makefile file=/mnt/g bytes={8 * MIB} seed={context.seed}")
     expect_no_wrong(guest.workload(f"stream file=/mnt/g seed={context.seed} drop=1"), "stream")
@@ -33,7 +23,7 @@ def off_boots(context):
 
 def no_host(context):
     """tmem asked for, no device there: said once, everything else works."""
-    guest = _make_and_mount(context, "ext4", append="tmem.cleancache=1 tmem.frontswap=1")
+    guest = make_and_mount(context, "ext4", append=ON)
     expect_no_wrong(guest.workload(f"fileops file=/mnt/f ops=500 seed={context.seed}"), "fileops")
     said = [line for line in guest.run("dmesg").splitlines()
             if re.search(r"\btmem\b", line) and "Command line" not in line
@@ -65,7 +55,7 @@ def stream_text(context):
 
 def _file_system(context, kind, ops, raw):
     host = context.host()
-    guest = _make_and_mount(context, kind, host=host, memory_mib=160, cpus=2)
+    guest = make_and_mount(context, kind, host=host, memory_mib=160, cpus=2)
     seed = context.seed
     guest.workload(f"makefile file=/mnt/g bytes={24 * MIB} seed={seed}")
     stream = f"stream file=/mnt/g seed={seed} passes=1 drop=1"

@@ -5,7 +5,7 @@ import threading
 import time
 
 from lab import disks, processes
-from lab.case import disk_reads, expect, expect_no_wrong
+from lab.case import ON, disk_reads, expect, expect_no_wrong, swap_on
 
 MIB = disks.MIB
 
@@ -13,9 +13,8 @@ MIB = disks.MIB
 def _push(guest, seed, passes, results):
     """Holds persistent pages, pushes a file through the page cache, then verifies what it held."""
     try:
-        guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt;"
-                  "echo 0 > /sys/block/vdc/queue/rotational; mkswap /dev/vdc > /dev/null;"
-                  "swapon /dev/vdc")
+        guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
+        swap_on(guest, "vdc")
         guest.run(f"workload hog bytes={128 * MIB} seed={seed} plan=fv gate=/tmp/gate > /tmp/hog &"
                   " until grep -q end /tmp/hog; do sleep 0.1; done", 200)
         results["persistent"] = guest.counters()
@@ -79,12 +78,11 @@ def host_dies(context):
     image, sums = context.images.corpus("text", 192)
     host = context.host(limit_mib=320, pool_min_mib=96)
     swap = disks.empty(context.directory / "swap.img", 300 * MIB)
-    guest = context.guest(host, memory_mib=96, append="tmem.cleancache=1 tmem.frontswap=1"
-                          " tmem.load_timeout_s=5",
+    guest = context.guest(host, memory_mib=96, append=f"{ON} tmem.load_timeout_s=5",
                           disks=[disks.Disk(image, readonly=True),
                                  disks.Disk(sums, readonly=True), disks.Disk(swap)])
-    guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt; mkswap /dev/vdc > /dev/null;"
-              "swapon /dev/vdc")
+    guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
+    swap_on(guest, "vdc")
     stream = "stream file=/mnt/data index=/dev/vdb passes=1"
     expect_no_wrong(guest.workload(stream, 300), "stream before")
     killer = threading.Timer(0.7, host.kill)

@@ -2,7 +2,7 @@
 """Guest tests of frontswap: swapped pages come back right, from the host or from the disk."""
 
 from lab import disks
-from lab.case import disk_writes, expect, expect_no_wrong
+from lab.case import SWITCH, disk_writes, expect, expect_no_wrong, swap_on
 
 MIB = disks.MIB
 _GUEST_MIB = 96
@@ -15,9 +15,8 @@ def _hog(context, append=None, pool_min_mib=_HOG_MIB, thp="never", plan="fvfv", 
     disk = disks.empty(context.directory / f"swap{len(list(context.directory.iterdir()))}.img",
                        2 * _HOG_MIB * MIB)
     guest = context.guest(host, append=append, memory_mib=_GUEST_MIB, disks=[disks.Disk(disk)])
-    guest.run("echo 0 > /sys/block/vda/queue/rotational;"
-              f"echo {thp} > /sys/kernel/mm/transparent_hugepage/enabled;"
-              "mkswap /dev/vda > /dev/null && swapon /dev/vda")
+    guest.run(f"echo {thp} > /sys/kernel/mm/transparent_hugepage/enabled")
+    swap_on(guest, "vda")
     written, events = disk_writes(
         guest, 0, lambda: guest.workload(
             f"hog bytes={_HOG_MIB * MIB} seed={context.seed} plan={plan}", 300))
@@ -66,5 +65,56 @@ def swap_thp_always(context):
     return f"{large} large folios"
 
 
+def _swapped_out(context, guest):
+    """A gated hog whose pages a second one has pushed out; /tmp/gate2 lets it verify them."""
+    guest.run(f"workload hog bytes={64 * MIB} seed={context.seed} plan=fv gate=/tmp/gate > /tmp/hog &"
+              " until grep -q end /tmp/hog; do sleep 0.1; done")
+    expect_no_wrong(guest.workload(f"hog bytes={88 * MIB} seed={context.seed + 1} plan=fv"), "second hog")
+
+
+def _verify_swapped(guest):
+    guest.run("touch /tmp/gate2; until [ $(grep -c end /tmp/hog) = 2 ]; do sleep 0.1; done", 120)
+    last = guest.run("cat /tmp/hog").splitlines()[-1]
+    expect('"wrong": 0, "sigbus": 0' in last, f"hog: {last}")
+
+
+def swapoff_brings_back(context):
+    """swapoff reads back what the host holds; the same area can be used again after it."""
+    host = context.host(limit_mib=256, pool_min_mib=160)
+    disk = disks.empty(context.directory / "swap.img", 300 * MIB)
+    guest = context.guest(host, memory_mib=112, disks=[disks.Disk(disk)])
+    swap_on(guest, "vda")
+    _swapped_out(context, guest)
+    held = host.guest_status("guest")["persistent_pages"]
+    expect(held > 1000, f"the host holds only {held} pages before swapoff")
+    guest.run("swapoff /dev/vda", 120)
+    left = host.guest_status("guest")["persistent_pages"]
+    expect(left == 0, f"the host holds {left} pages after swapoff")
+    _verify_swapped(guest)
+    guest.run("rm /tmp/gate2; swapon /dev/vda")
+    before = guest.counters().get("frontswap_stores", 0)
+    expect_no_wrong(guest.workload(f"hog bytes={128 * MIB} seed={context.seed + 2} plan=fv"), "hog")
+    expect(guest.counters().get("frontswap_stores", 0) > before, "no store after the second swapon")
+    return f"{held} pages brought back"
+
+
+def switched_off_in_use(context):
+    """Both hooks switched off at run time: nothing new is put, what is held comes back right."""
+    host = context.host(limit_mib=256, pool_min_mib=160)
+    disk = disks.empty(context.directory / "swap.img", 300 * MIB)
+    guest = context.guest(host, memory_mib=112, disks=[disks.Disk(disk)])
+    swap_on(guest, "vda")
+    _swapped_out(context, guest)
+    guest.run(f"echo 0 > {SWITCH}frontswap; echo 0 > {SWITCH}cleancache")
+    before = guest.counters()
+    _verify_swapped(guest)
+    expect_no_wrong(guest.workload(f"hog bytes={128 * MIB} seed={context.seed + 2} plan=fv"), "hog")
+    after = guest.counters()
+    expect(after["puts"] == before["puts"], "puts went on after the switch")
+    expect(after["frontswap_loads"] > before["frontswap_loads"], "no load after the switch")
+    return f"{after['frontswap_loads'] - before['frontswap_loads']} loads after the switch"
+
+
 CASES = {case.__name__: case for case in
-         [swap_off_and_tmem, swap_writethrough, swap_half_pool, swap_thp_always]}
+         [swap_off_and_tmem, swap_writethrough, swap_half_pool, swap_thp_always, swapoff_brings_back,
+          switched_off_in_use]}

@@ -59,5 +59,6 @@ int SumsCommand(void);     /* stream.c */
 int HogCommand(void);      /* hog.c */
 int FileOpsCommand(void);  /* fileops.c */
 int RemountCommand(void);  /* remount.c */
+int DmCryptCommand(void);  /* dmcrypt.c */
 
 #endif  // TESTS_LAB_GUEST_LAB_H_

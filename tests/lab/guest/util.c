@@ -75,6 +75,7 @@ int main(int argc, char** argv) {
   } kCommands[] = {
       {"stream", StreamCommand},   {"makefile", MakeFileCommand}, {"hog", HogCommand},
       {"fileops", FileOpsCommand}, {"remount", RemountCommand},   {"sums", SumsCommand},
+      {"dmcrypt", DmCryptCommand},
   };
   for (size_t i = 0; argc > 1 && i < sizeof(kCommands) / sizeof(kCommands[0]); i++) {
     if (strcmp(argv[1], kCommands[i].name) == 0) {
@@ -82,6 +83,6 @@ int main(int argc, char** argv) {
       return kCommands[i].run();
     }
   }
-  fprintf(stderr, "usage: workload stream|makefile|hog|fileops|remount [name=value ...]\n");
+  fprintf(stderr, "usage: workload stream|makefile|hog|fileops|remount|dmcrypt [name=value ...]\n");
   return 2;
 }

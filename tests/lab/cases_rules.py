@@ -42,7 +42,7 @@ def other_file_systems_refused(context):
 def pruned_inodes_keep_pages(context):
     """Inodes of live files leave the inode cache: their pages stay with the host."""
     guest = make_and_mount(context, "ext4", host=context.host())
-    files = 200
+    files = 100
     guest.run(f"for i in $(seq {files}); do workload makefile file=/mnt/f$i bytes=65536 seed=$i"
               " > /dev/null; done; sync", 120)
     guest.run("echo 3 > /proc/sys/vm/drop_caches; echo 3 > /proc/sys/vm/drop_caches")

@@ -35,8 +35,7 @@ Result<std::unique_ptr<InProcessHost>> InProcessHost::Create(const InProcessOpti
   if (!store) return std::move(store).error();
   std::unique_ptr<InProcessHost> host(new InProcessHost(options, std::move(*store)));
   for (std::uint32_t i = 0; i < options.workers; ++i) {
-    Result<std::unique_ptr<Worker>> worker =
-        Worker::Start(*host->store_, clock, options.worker, options.listener);
+    Result<std::unique_ptr<Worker>> worker = Worker::Start(*host->store_, clock, options.worker);
     if (!worker) return std::move(worker).error();
     host->workers_.push_back(std::move(*worker));
   }
@@ -63,7 +62,8 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Connect(const GuestOption
   const auto idlest =
       std::min_element(workers_.begin(), workers_.end(),
                        [](const auto& a, const auto& b) { return a->channels() < b->channels(); });
-  if (Result<void> attached = (*idlest)->Attach(guest->channel_, guest->kick_.get()); !attached) {
+  if (Result<void> attached = (*idlest)->Attach(guest->channel_, guest->kick_.get(), {});
+      !attached) {
     return attached.error();
   }
   guest->worker_ = idlest->get();
@@ -99,10 +99,7 @@ void InProcessGuest::ExecuteInCaller() {
   MutexLock lock(visiting_);
   if (paused_) return;
   while (channel_.HasWork()) {
-    const Channel::Visited visited = channel_.Visit();
-    if (visited.event != Channel::Event::kNone && host_.options_.listener) {
-      host_.options_.listener(channel_.guest(), visited.event);
-    }
+    (void)channel_.Visit();
   }
   while (host_.store_->Settle(Worker::kSettlePages) != 0) {
   }
@@ -153,7 +150,7 @@ void InProcessGuest::Resume() {
     paused_ = false;
   }
   if (worker_ != nullptr) {
-    worker_->Attach(channel_, kick_.get()).value();
+    worker_->Attach(channel_, kick_.get(), {}).value();
   } else {
     ExecuteInCaller();
   }

@@ -45,7 +45,6 @@ struct InProcessOptions {
   // Call, compression included, and `awake` stays 0; deterministic.
   std::uint32_t workers = 0;
   WorkerOptions worker;
-  ChannelListener listener;  // optional: registrations and resets
 };
 
 // A store and, if wanted, the threads that serve it. `clock` outlives it, it outlives its guests.

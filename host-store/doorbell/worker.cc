@@ -39,8 +39,7 @@ Result<void> WatchEventfd(int epoll, int fd, void* tag) {
 }  // namespace
 
 Result<std::unique_ptr<Worker>> Worker::Start(Store& store, const Clock& clock,
-                                              const WorkerOptions& options,
-                                              ChannelListener listener) {
+                                              const WorkerOptions& options) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return SystemError("epoll_create1");
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -49,15 +48,14 @@ Result<std::unique_ptr<Worker>> Worker::Start(Store& store, const Clock& clock,
     return watched.error();
   }
   return std::unique_ptr<Worker>(
-      new Worker(store, clock, options, std::move(listener), std::move(epoll), std::move(wake)));
+      new Worker(store, clock, options, std::move(epoll), std::move(wake)));
 }
 
-Worker::Worker(Store& store, const Clock& clock, const WorkerOptions& options,
-               ChannelListener listener, UniqueFd epoll, UniqueFd wake)
+Worker::Worker(Store& store, const Clock& clock, const WorkerOptions& options, UniqueFd epoll,
+               UniqueFd wake)
     : store_(store),
       clock_(clock),
       options_(options),
-      listener_(std::move(listener)),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       thread_([this] { Run(); }) {}
@@ -68,17 +66,17 @@ Worker::~Worker() {
   thread_.join();
 }
 
-Result<void> Worker::Attach(Channel& channel, int kick_fd) {
+Result<void> Worker::Attach(Channel& channel, int kick_fd, ChannelListener listener) {
   if (Result<void> watched = WatchEventfd(epoll_.get(), kick_fd, &channel); !watched) {
     return watched;
   }
   channel_count_.fetch_add(1, std::memory_order_relaxed);
-  Send({&channel, Command::Kind::kAttach});
+  Send({Command::Kind::kAttach, {&channel, std::move(listener)}});
   return Ok();
 }
 
 void Worker::Detach(Channel& channel, int kick_fd) {
-  Send({&channel, Command::Kind::kDetach});
+  Send({Command::Kind::kDetach, {&channel, {}}});
   // Closing our fd would not end the watch while a peer holds the same eventfd.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, kick_fd, nullptr);
   channel_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -86,7 +84,7 @@ void Worker::Detach(Channel& channel, int kick_fd) {
 
 void Worker::Send(Command command) {
   MutexLock lock(mutex_);
-  commands_.push_back(command);
+  commands_.push_back(std::move(command));
   const std::uint64_t mine = ++sent_;
   has_commands_.store(true, std::memory_order_release);
   lock.Unlock();
@@ -98,13 +96,14 @@ void Worker::Send(Command command) {
 void Worker::ApplyCommands() {
   if (!has_commands_.load(std::memory_order_acquire)) return;
   MutexLock lock(mutex_);
-  for (const Command& command : commands_) {
+  for (Command& command : commands_) {
     if (command.kind == Command::Kind::kAttach) {
-      channels_.push_back(command.channel);
-      command.channel->Wake();
+      command.served.channel->Wake();
+      served_.push_back(std::move(command.served));
     } else {
-      std::erase(channels_, command.channel);
-      command.channel->PrepareSleep();
+      command.served.channel->PrepareSleep();
+      std::erase_if(served_,
+                    [&](const Served& served) { return served.channel == command.served.channel; });
     }
   }
   commands_.clear();
@@ -125,19 +124,20 @@ void Worker::Run() {
       Sleep();
     }
   }
-  for (Channel* channel : channels_) channel->PrepareSleep();
+  for (const Served& served : served_) served.channel->PrepareSleep();
 }
 
 bool Worker::VisitAll() {
   bool any = false;
-  for (Channel* channel : channels_) {
+  for (const Served& served : served_) {
+    Channel* channel = served.channel;
     if (!channel->HasWork()) continue;
     any = true;
     const std::uint64_t start_ns = ThreadCpuNs();
     const Channel::Visited visited = channel->Visit();
     channel->counters().cpu_ns.Add(ThreadCpuNs() - start_ns);
-    if (visited.event != Channel::Event::kNone && listener_) {
-      listener_(channel->guest(), visited.event);
+    if (visited.event != Channel::Event::kNone && served.listener) {
+      served.listener(visited.event);
     }
   }
   unsettled_ |= any;
@@ -154,13 +154,14 @@ bool Worker::SettleSome() {
 
 bool Worker::AnyWork() const {
   return has_commands_.load(std::memory_order_acquire) ||
-         std::any_of(channels_.begin(), channels_.end(),
-                     [](const Channel* channel) { return channel->HasWork(); });
+         std::any_of(served_.begin(), served_.end(),
+                     [](const Served& served) { return served.channel->HasWork(); });
 }
 
 void Worker::Sleep() {
   bool credits_low = false;
-  for (Channel* channel : channels_) {
+  for (const Served& served : served_) {
+    Channel* channel = served.channel;
     if (channel->CreditsLow()) channel->TopUpCredits();
     credits_low |= channel->CreditsLow();
     channel->PrepareSleep();
@@ -173,15 +174,16 @@ void Worker::Sleep() {
     for (int i = 0; i < ready; ++i) {
       void* tag = events[static_cast<std::size_t>(i)].data.ptr;
       // A tag may be that of a channel detached before this wake: compare, do not follow.
-      const auto rung = std::find(channels_.begin(), channels_.end(), tag);
-      if (rung != channels_.end()) (*rung)->counters().rings_received.Add();
+      for (const Served& served : served_) {
+        if (served.channel == tag) served.channel->counters().rings_received.Add();
+      }
     }
   }
   WakeAll();
 }
 
 void Worker::WakeAll() {
-  for (Channel* channel : channels_) channel->Wake();
+  for (const Served& served : served_) served.channel->Wake();
 }
 
 }  // namespace tmem

@@ -20,7 +20,7 @@
 namespace tmem {
 
 // Told in the worker's thread, between visits; must not block.
-using ChannelListener = std::function<void(GuestId, Channel::Event)>;
+using ChannelListener = std::function<void(Channel::Event)>;
 
 struct WorkerOptions {
   // How long a worker looks at the lanes after the last work before it sleeps. Waking a sleeper
@@ -40,8 +40,7 @@ class Worker {
   static constexpr std::size_t kSettlePages = 8;
 
   static Result<std::unique_ptr<Worker>> Start(Store& store, const Clock& clock,
-                                               const WorkerOptions& options,
-                                               ChannelListener listener);
+                                               const WorkerOptions& options);
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -49,7 +48,7 @@ class Worker {
   // Serves `channel` from now on; writes to the eventfd `kick_fd` wake the worker. The fd is never
   // read: a peer that shares it could make the read block. Both must stay until Detach has
   // returned.
-  Result<void> Attach(Channel& channel, int kick_fd);
+  Result<void> Attach(Channel& channel, int kick_fd, ChannelListener listener);
   // Waits for the end of the visit in progress; afterwards the worker does not touch the channel.
   void Detach(Channel& channel, int kick_fd);
 
@@ -58,13 +57,17 @@ class Worker {
   std::uint64_t settle_cpu_ns() const { return settle_cpu_ns_.value(); }
 
  private:
-  struct Command {
+  struct Served {
     Channel* channel;
+    ChannelListener listener;
+  };
+  struct Command {
     enum class Kind : std::uint8_t { kAttach, kDetach } kind;
+    Served served;
   };
 
-  Worker(Store& store, const Clock& clock, const WorkerOptions& options, ChannelListener listener,
-         UniqueFd epoll, UniqueFd wake);
+  Worker(Store& store, const Clock& clock, const WorkerOptions& options, UniqueFd epoll,
+         UniqueFd wake);
   void Send(Command command) TMEM_EXCLUDES(mutex_);
   void Run();
   void ApplyCommands() TMEM_EXCLUDES(mutex_);
@@ -77,7 +80,6 @@ class Worker {
   Store& store_;
   const Clock& clock_;
   const WorkerOptions options_;
-  const ChannelListener listener_;
   const UniqueFd epoll_;
   const UniqueFd wake_;
 
@@ -91,7 +93,7 @@ class Worker {
   std::atomic<std::size_t> channel_count_{0};
 
   // Of the worker's thread only.
-  std::vector<Channel*> channels_;
+  std::vector<Served> served_;
   std::uint64_t last_work_ns_ = 0;
   bool unsettled_ = false;
   Counter settle_cpu_ns_;

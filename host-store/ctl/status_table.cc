@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Lays out the status in columns.
+#include "host-store/ctl/status_table.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "host-store/daemon/size_text.h"
+
+namespace tmem {
+namespace {
+
+using nlohmann::json;
+using Row = std::vector<std::string>;
+
+std::uint64_t Number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+}
+
+std::string Text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_string()) return "-";
+  const auto text = found->get<std::string>();
+  return text.empty() ? "-" : text;
+}
+
+std::string Count(std::uint64_t count) {
+  return std::to_string(count);
+}
+
+std::string Size(const json& object, const char* key) {
+  return FormatSize(Number(object, key));
+}
+
+// First column to the left, numbers to the right.
+std::string Layout(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths(rows[0].size(), 0);
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - row[i].size(), ' ');
+      text += i == 0 ? row[i] + pad : "  " + pad + row[i];
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string PoolLines(const json& status) {
+  const json pool = status.value("pool", json::object());
+  const std::uint64_t pages = Number(pool, "pages");
+  std::string text = "memory   " + Size(status, "used_bytes") + " of " +
+                     Size(status, "limit_bytes") + " used: " + Size(status, "slab_bytes") +
+                     " pages, " + Size(status, "landing_bytes") + " landing, " +
+                     Size(status, "metadata_bytes") + " index, " + Size(status, "reserved_bytes") +
+                     " windows, " + Size(status, "overhead_bytes") + " daemon\n";
+  text += "swap     " + Size(status, "pool_min_bytes") + " kept for swapped-out pages\n";
+  text += "pages    " + Count(pages) + " (" + FormatSize(pages * 4096) +
+          " of guest memory): " + Count(Number(pool, "same_filled")) + " same-filled, " +
+          Count(Number(pool, "duplicates")) + " duplicates, " + Count(Number(pool, "compressed")) +
+          " compressed, " + Count(Number(pool, "raw")) + " raw\n";
+  return text;
+}
+
+}  // namespace
+
+std::string StatusTable(const json& status) {
+  std::vector<Row> rows = {{"guest", "domain", "connected", "ephemeral", "persistent", "credits",
+                            "puts", "hits", "misses", "evicted", "rings", "cpu ms"}};
+  for (const json& guest : status.value("guests", json::array())) {
+    const json counters = guest.value("counters", json::object());
+    rows.push_back(
+        {Text(guest, "name"), Text(guest, "domain"), guest.value("connected", false) ? "yes" : "no",
+         FormatSize(Number(guest, "ephemeral_pages") * 4096),
+         FormatSize(Number(guest, "persistent_pages") * 4096), Count(Number(guest, "credits")),
+         Count(Number(counters, "puts_ok")), Count(Number(counters, "gets_hit")),
+         Count(Number(counters, "gets_miss")), Count(Number(counters, "pages_evicted")),
+         Count(Number(counters, "rings_received")), Count(Number(counters, "cpu_ns") / 1'000'000)});
+  }
+  return PoolLines(status) + "\n" + Layout(rows);
+}
+
+}  // namespace tmem

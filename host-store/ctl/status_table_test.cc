@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "host-store/ctl/status_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tmem {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+TEST(StatusTable, ShowsUnitsAndOneRowAGuest) {
+  const auto status = nlohmann::json::parse(R"({
+    "limit_bytes": 67108864, "pool_min_bytes": 33554432, "used_bytes": 14680064,
+    "pool": {"pages": 256, "same_filled": 56, "duplicates": 0, "compressed": 200, "raw": 0},
+    "guests": [
+      {"name": "vm1", "domain": "blue", "connected": true, "ephemeral_pages": 256,
+       "persistent_pages": 0, "credits": 2048, "counters": {"puts_ok": 300, "gets_hit": 44}},
+      {"name": "vm2", "domain": "", "connected": false}
+    ]})");
+  const std::string table = StatusTable(status);
+  EXPECT_THAT(table, HasSubstr("14.0 MiB of 64.0 MiB used"));
+  EXPECT_THAT(table, HasSubstr("256 (1.0 MiB of guest memory): 56 same-filled"));
+  EXPECT_THAT(table, ContainsRegex("vm1 +blue +yes +1.0 MiB +0 B +2048 +300 +44"));
+  EXPECT_THAT(table, ContainsRegex("vm2 +- +no"));
+}
+
+TEST(StatusTable, TakesAnythingWithoutFalling) {
+  for (const char* text : {"{}", R"({"guests": [{}]})", R"({"used_bytes": "x", "pool": {}})"}) {
+    EXPECT_FALSE(StatusTable(nlohmann::json::parse(text)).empty()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tmem

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The command line of tmemd.
+#include "host-store/daemon/config.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <iostream>
+#include <set>
+#include <thread>
+
+#include "host-store/daemon/size_text.h"
+#include "host-store/daemon/version.h"
+
+namespace tmem {
+namespace {
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+// Less room for pages than this is of no use to a guest.
+constexpr std::uint64_t kMinPoolBytes = 8 * kMiB;
+
+// A socket name with its directory has to fit 107 bytes.
+constexpr std::size_t kMaxNameBytes = 48;
+
+constexpr const char* kFooter =
+    "Sizes take K, M, G (powers of 1024). A guest is started with\n"
+    "  -chardev socket,path=DIR/NAME.sock,id=tmem -device ivshmem-doorbell,chardev=tmem,vectors=1\n"
+    "The pool must not be swapped: run tmemd with MemorySwapMax=0 where the host has swap.\n"
+    "\n"
+    "Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or go on; 2 wrong command "
+    "line;\n"
+    "3 another tmemd serves this run directory.";
+
+Error Invalid(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+
+// NAME[,domain=D]
+Result<GuestOptions> ParseGuest(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  GuestOptions guest{.name = text.substr(0, comma), .domain = ""};
+  constexpr std::string_view kDomain = ",domain=";
+  if (comma != std::string::npos) {
+    if (text.compare(comma, kDomain.size(), kDomain) != 0 ||
+        text.size() == comma + kDomain.size()) {
+      return Invalid("--guest " + text + ": want NAME or NAME,domain=DOMAIN");
+    }
+    guest.domain = text.substr(comma + kDomain.size());
+  }
+  const bool plain = std::all_of(guest.name.begin(), guest.name.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.';
+  });
+  if (!plain || guest.name.empty() || guest.name[0] == '.' || guest.name.size() > kMaxNameBytes) {
+    return Invalid("--guest " + text +
+                   ": a name is 1 to 48 letters, digits, '-', '_' or '.', and not first a '.'");
+  }
+  if (guest.name == "control") {
+    return Invalid("--guest control: that is the name of the control socket; choose another one");
+  }
+  return guest;
+}
+
+std::uint32_t DefaultWorkers() {
+  return std::clamp(std::thread::hardware_concurrency(), 1u, 2u);
+}
+
+}  // namespace
+
+std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests) {
+  return 6 * kMiB + workers * (kMiB / 4) + guests * (kMiB / 64);
+}
+
+Result<DaemonConfig> CheckConfig(DaemonConfig config) {
+  if (config.guests.empty()) return Invalid("no guest: give --guest NAME at least once");
+  std::set<std::string> names;
+  for (const GuestOptions& guest : config.guests) {
+    if (!names.insert(guest.name).second) {
+      return Invalid("--guest " + guest.name + " is given twice");
+    }
+  }
+  config.overhead_bytes = OverheadBytes(config.workers, config.guests.size());
+  const std::uint64_t fixed_bytes =
+      config.overhead_bytes + config.guests.size() * config.window.window_bytes;
+  if (config.limit_bytes < fixed_bytes + kMinPoolBytes) {
+    return Invalid("--memory-limit " + FormatSize(config.limit_bytes) +
+                   " is too small: " + std::to_string(config.guests.size()) + " windows of " +
+                   FormatSize(config.window.window_bytes) + ", " +
+                   FormatSize(config.overhead_bytes) + " for the daemon itself and " +
+                   FormatSize(kMinPoolBytes) + " for pages need at least " +
+                   FormatSize(fixed_bytes + kMinPoolBytes));
+  }
+  const std::uint64_t room_bytes = config.limit_bytes - fixed_bytes;
+  if (config.pool_min_bytes == 0) {
+    // Half the limit, unless windows take so much that it would leave ephemeral pages nothing.
+    config.pool_min_bytes = std::min(config.limit_bytes / 2, room_bytes / 4 * 3);
+  } else if (config.pool_min_bytes > room_bytes) {
+    return Invalid("--pool-min " + FormatSize(config.pool_min_bytes) +
+                   " is too large: windows and the daemon itself leave " + FormatSize(room_bytes) +
+                   " of the limit");
+  }
+  return config;
+}
+
+std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* const* argv) {
+  DaemonConfig config;
+  config.workers = DefaultWorkers();
+  std::string limit;
+  std::string pool_min;
+  std::string window = "4M";
+  std::vector<std::string> guests;
+  std::uint64_t poll_us = 100;
+  CLI::App app{
+      "tmemd keeps the pages of KVM guests, compressed and deduplicated, within one limit"};
+  app.set_version_flag("--version", kVersionText);
+  app.footer(kFooter);
+  app.add_option("--memory-limit", limit, "all the memory tmemd may hold, windows included")
+      ->required()
+      ->type_name("SIZE");
+  app.add_option("--pool-min", pool_min,
+                 "memory that swapped-out pages may rely on (default: half the limit)")
+      ->type_name("SIZE");
+  app.add_option("--guest", guests,
+                 "a guest to serve, on DIR/NAME.sock; guests of one domain share equal pages; may "
+                 "be given many times")
+      ->required()
+      ->type_name("NAME[,domain=DOMAIN]");
+  config.run_dir = "/run/tmem";
+  app.add_option("--run-dir", config.run_dir, "directory of the sockets; must exist")
+      ->capture_default_str()
+      ->type_name("DIR");
+  app.add_option("--workers", config.workers, "threads that serve guests")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--poll-us", poll_us, "microseconds a worker polls before it sleeps")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 10000));
+  app.add_option("--window", window, "shared memory of each guest, a power of two")
+      ->capture_default_str()
+      ->type_name("SIZE");
+  config.log_level = "info";
+  app.add_option("--log-level", config.log_level, "how much to log")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error", "off"}));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ExitCode::kOk : ExitCode::kUsage;
+  }
+  config.poll_ns = poll_us * 1000;
+
+  const auto checked = [&]() -> Result<DaemonConfig> {
+    const Result<std::uint64_t> limit_bytes = ParseSize(limit);
+    if (!limit_bytes) return Invalid("--memory-limit: " + limit_bytes.error().message);
+    config.limit_bytes = *limit_bytes;
+    if (!pool_min.empty()) {
+      const Result<std::uint64_t> pool_min_bytes = ParseSize(pool_min);
+      if (!pool_min_bytes) return Invalid("--pool-min: " + pool_min_bytes.error().message);
+      config.pool_min_bytes = *pool_min_bytes;
+    }
+    const Result<std::uint64_t> window_bytes = ParseSize(window);
+    if (!window_bytes) return Invalid("--window: " + window_bytes.error().message);
+    const Result<WindowOptions> options = WindowOptionsFor(*window_bytes);
+    if (!options) return Invalid("--window " + window + ": " + options.error().message);
+    config.window = *options;
+    for (const std::string& text : guests) {
+      const Result<GuestOptions> guest = ParseGuest(text);
+      if (!guest) return guest.error();
+      config.guests.push_back(*guest);
+    }
+    return CheckConfig(config);
+  }();
+  if (checked) return *checked;
+  std::cerr << "tmemd: " << checked.error().message << '\n';
+  return ExitCode::kUsage;
+}
+
+}  // namespace tmem

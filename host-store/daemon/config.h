@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// What the operator asks of tmemd, checked.
+#ifndef HOST_STORE_DAEMON_CONFIG_H_
+#define HOST_STORE_DAEMON_CONFIG_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "host-store/base/result.h"
+#include "host-store/store/store.h"
+#include "host-store/window/geometry.h"
+
+namespace tmem {
+
+// Exit codes of tmemd, shown by --help.
+enum class ExitCode : int {
+  kOk = 0,      // stopped by SIGTERM or SIGINT
+  kFailed = 1,  // could not start or go on
+  kUsage = 2,   // wrong command line
+  kInUse = 3,   // another tmemd serves this run directory
+};
+
+struct DaemonConfig {
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t pool_min_bytes = 0;
+  std::uint64_t overhead_bytes = 0;
+  std::vector<GuestOptions> guests;
+  std::string run_dir;
+  std::uint32_t workers = 1;
+  std::uint64_t poll_ns = 0;
+  WindowOptions window;
+  std::string log_level;
+};
+
+// What the process holds besides what the store counts: program, libraries, stacks, allocator
+// slack.
+std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests);
+
+// Checks what depends on several options and fills in the defaults that do.
+// Errors say which option to change, and to what.
+Result<DaemonConfig> CheckConfig(DaemonConfig config);
+
+// A config, or the exit code after --help, --version or an error, already printed.
+std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* const* argv);
+
+}  // namespace tmem
+
+#endif  // HOST_STORE_DAEMON_CONFIG_H_

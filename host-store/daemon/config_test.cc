@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only
+#include "host-store/daemon/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tmem {
+namespace {
+
+using testing::HasSubstr;
+
+struct Parsed {
+  std::variant<DaemonConfig, ExitCode> outcome;
+  std::string output;
+  std::string error;
+
+  const DaemonConfig& config() const { return std::get<DaemonConfig>(outcome); }
+  bool usage_error() const {
+    const auto* code = std::get_if<ExitCode>(&outcome);
+    return code != nullptr && *code == ExitCode::kUsage;
+  }
+};
+
+Parsed Parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tmemd");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  auto outcome = ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+  std::string output = testing::internal::GetCapturedStdout();
+  return {std::move(outcome), std::move(output), testing::internal::GetCapturedStderr()};
+}
+
+TEST(Config, DefaultsAreThoseOfTheHelp) {
+  const Parsed parsed = Parse({"--memory-limit", "1G", "--guest", "a"});
+  ASSERT_FALSE(parsed.usage_error()) << parsed.error;
+  const DaemonConfig& config = parsed.config();
+  EXPECT_EQ(config.limit_bytes, 1u << 30);
+  EXPECT_EQ(config.pool_min_bytes, 1u << 29);
+  EXPECT_EQ(config.run_dir, "/run/tmem");
+  EXPECT_EQ(config.window.window_bytes, 4u << 20);
+  EXPECT_EQ(config.poll_ns, 100'000u);
+  EXPECT_GE(config.workers, 1u);
+  ASSERT_EQ(config.guests.size(), 1u);
+  EXPECT_EQ(config.guests[0].name, "a");
+  EXPECT_EQ(config.guests[0].domain, "");
+}
+
+TEST(Config, ReadsGuestsAndTheirDomains) {
+  const Parsed parsed = Parse({"--memory-limit", "64M", "--guest", "a,domain=blue", "--guest",
+                               "b-1.x", "--pool-min", "20M", "--window", "1M"});
+  ASSERT_FALSE(parsed.usage_error()) << parsed.error;
+  ASSERT_EQ(parsed.config().guests.size(), 2u);
+  EXPECT_EQ(parsed.config().guests[0].domain, "blue");
+  EXPECT_EQ(parsed.config().guests[1].name, "b-1.x");
+  EXPECT_EQ(parsed.config().pool_min_bytes, 20u << 20);
+}
+
+TEST(Config, RefusesNamesThatAreNoFileNames) {
+  for (const char* guest : {"", "..", ".a", "a/b", "a b", "control", "a,dom=x",
+                            "a,domain=", "0123456789012345678901234567890123456789012345678"}) {
+    EXPECT_TRUE(Parse({"--memory-limit", "64M", "--guest", guest}).usage_error()) << guest;
+  }
+  EXPECT_TRUE(Parse({"--memory-limit", "64M", "--guest", "a", "--guest", "a"}).usage_error());
+}
+
+TEST(Config, SaysWhatToDo) {
+  EXPECT_THAT(Parse({"--guest", "a"}).error, HasSubstr("--memory-limit"));
+  EXPECT_THAT(Parse({"--memory-limit", "64M"}).error, HasSubstr("--guest"));
+  EXPECT_THAT(Parse({"--memory-limit", "10M", "--guest", "a"}).error, HasSubstr("need at least"));
+  EXPECT_THAT(Parse({"--memory-limit", "64M", "--pool-min", "63M", "--guest", "a"}).error,
+              HasSubstr("--pool-min 63.0 MiB is too large"));
+  EXPECT_THAT(Parse({"--memory-limit", "64Q", "--guest", "a"}).error, HasSubstr("64M"));
+  EXPECT_THAT(Parse({"--memory-limit", "64M", "--guest", "a", "--window", "3M"}).error,
+              HasSubstr("power of two"));
+}
+
+TEST(Config, HelpDocumentsExitCodes) {
+  const Parsed parsed = Parse({"--help"});
+  EXPECT_EQ(std::get<ExitCode>(parsed.outcome), ExitCode::kOk);
+  EXPECT_THAT(parsed.output, HasSubstr("Exit codes"));
+}
+
+TEST(Config, ManyWindowsLeaveRoomForEphemeralPages) {
+  DaemonConfig config;
+  config.limit_bytes = 64u << 20;
+  for (int i = 0; i < 12; ++i) {
+    config.guests.push_back({.name = "g" + std::to_string(i), .domain = ""});
+  }
+  config.window = WindowOptionsFor(2u << 20).value();
+  const Result<DaemonConfig> checked = CheckConfig(config);
+  ASSERT_TRUE(checked.ok()) << checked.error().message;
+  const std::uint64_t fixed = checked->overhead_bytes + 12 * (2u << 20);
+  EXPECT_LT(checked->pool_min_bytes + fixed, checked->limit_bytes);
+}
+
+}  // namespace
+}  // namespace tmem

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Starts, runs and stops the parts of tmemd.
+#include "host-store/daemon/daemon.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "host-store/daemon/size_text.h"
+#include "host-store/daemon/status_json.h"
+#include "host-store/daemon/version.h"
+
+namespace tmem {
+namespace {
+
+// At most this many unused credits a guest: enough for 8 MiB of swap between two batches.
+constexpr std::uint64_t kMaxCreditWindow = 2048;
+constexpr std::uint64_t kMinCreditWindow = 16;
+
+Result<std::uint64_t> RandomSeed() {
+  std::uint64_t seed = 0;
+  if (::getrandom(&seed, sizeof seed, 0) != sizeof seed) return SystemError("getrandom");
+  return seed;
+}
+
+Result<void> CheckRunDir(const std::string& run_dir) {
+  struct stat status {};
+  if (::stat(run_dir.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+    return Error{ErrorCode::kNotFound, "run directory " + run_dir +
+                                           " is missing: create it (mkdir -m 0755 " + run_dir +
+                                           ") or give another one with --run-dir"};
+  }
+  if (::access(run_dir.c_str(), W_OK) != 0) return SystemError("writing in " + run_dir);
+  return Ok();
+}
+
+std::uint64_t ProcessCpuNs() {
+  rusage usage{};
+  (void)::getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) {
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u +
+           static_cast<std::uint64_t>(time.tv_usec) * 1000u;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+// Idle guests hold unused credits: together at most half of what there is to grant.
+std::uint64_t CreditWindow(const DaemonConfig& config) {
+  const std::uint64_t share = config.pool_min_bytes / TMEM_PAGE_BYTES / (2 * config.guests.size());
+  return std::clamp(share, kMinCreditWindow, kMaxCreditWindow);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& config, const Clock& clock) {
+  if (Result<void> run_dir = CheckRunDir(config.run_dir); !run_dir) return run_dir.error();
+  const Result<std::uint64_t> seed = RandomSeed();
+  if (!seed) return seed.error();
+  Result<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
+  if (!loop) return std::move(loop).error();
+  StoreOptions options{};
+  options.limit_bytes = config.limit_bytes;
+  options.pool_min_bytes = config.pool_min_bytes;
+  options.overhead_bytes = config.overhead_bytes;
+  options.seed = *seed;
+  options.max_guests = static_cast<std::uint32_t>(config.guests.size());
+  Result<std::unique_ptr<Store>> store = Store::Create(options, clock);
+  if (!store) return std::move(store).error();
+  std::unique_ptr<Daemon> daemon(new Daemon(config, clock, std::move(*loop), std::move(*store)));
+  if (Result<void> started = daemon->Start(); !started) return started.error();
+  return daemon;
+}
+
+Daemon::Daemon(const DaemonConfig& config, const Clock& clock, std::unique_ptr<EventLoop> loop,
+               std::unique_ptr<Store> store)
+    : config_(config),
+      clock_(clock),
+      start_ns_(clock.NowNs()),
+      loop_(std::move(loop)),
+      store_(std::move(store)) {}
+
+Daemon::~Daemon() = default;
+
+Result<void> Daemon::Start() {
+  // The control socket first: it tells whether another daemon serves this directory.
+  Result<std::unique_ptr<ControlServer>> control =
+      ControlServer::Create(*loop_, config_.run_dir + "/control.sock",
+                            [this](const std::string& request) { return Answer(request); });
+  if (!control && control.error().code == ErrorCode::kAlreadyExists) {
+    return Error{ErrorCode::kAlreadyExists, "another tmemd serves " + config_.run_dir +
+                                                ": stop it, or choose another --run-dir"};
+  }
+  if (!control) return std::move(control).error();
+  control_ = std::move(*control);
+  // Windows are paid for now, so that a guest that connects later is never refused for memory.
+  const std::uint64_t windows_bytes = config_.guests.size() * config_.window.window_bytes;
+  if (Result<void> reserved = store_->Reserve(windows_bytes); !reserved) return reserved;
+  for (std::uint32_t i = 0; i < config_.workers; ++i) {
+    Result<std::unique_ptr<Worker>> worker =
+        Worker::Start(*store_, clock_, {.poll_ns = config_.poll_ns});
+    if (!worker) return std::move(worker).error();
+    workers_.push_back(std::move(*worker));
+  }
+  for (const GuestOptions& guest : config_.guests) {
+    GuestPortOptions options;
+    options.guest = guest;
+    options.socket_path = config_.run_dir + "/" + guest.name + ".sock";
+    options.window = config_.window;
+    options.channel.credit_window = CreditWindow(config_);
+    Result<std::unique_ptr<GuestPort>> port =
+        GuestPort::Create(*loop_, *store_, clock_, std::move(options),
+                          [this]() -> Worker& { return LeastBusyWorker(); });
+    if (!port) return std::move(port).error();
+    ports_.push_back(std::move(*port));
+  }
+  return Ok();
+}
+
+Worker& Daemon::LeastBusyWorker() {
+  return **std::min_element(workers_.begin(), workers_.end(), [](const auto& a, const auto& b) {
+    return a->channels() < b->channels();
+  });
+}
+
+Result<void> Daemon::Run(int signal_fd) {
+  const Result<EventLoop::WatchId> watch =
+      loop_->Watch(signal_fd, EPOLLIN, [this](std::uint32_t) { loop_->Stop(); });
+  if (!watch) return watch.error();
+  spdlog::info("{}: {} guests, limit {}, {} for swapped-out pages, {} workers, sockets in {}",
+               kVersionText, config_.guests.size(), FormatSize(config_.limit_bytes),
+               FormatSize(config_.pool_min_bytes), config_.workers, config_.run_dir);
+  loop_->Run();
+  spdlog::info("stopping");
+  return Ok();
+}
+
+std::string Daemon::Answer(const std::string& request) const {
+  if (request != "status") {
+    return nlohmann::json{{"error", "unknown request; known: status"}}.dump();
+  }
+  nlohmann::json status = StoreStatusJson(store_->Status());
+  status["version"] = kVersionText;
+  status["pid"] = ::getpid();
+  status["uptime_ns"] = clock_.NowNs() - start_ns_;
+  status["cpu_ns"] = ProcessCpuNs();
+  std::uint64_t settle_cpu_ns = 0;
+  for (const auto& worker : workers_) settle_cpu_ns += worker->settle_cpu_ns();
+  status["settle_cpu_ns"] = settle_cpu_ns;
+  status["workers"] = config_.workers;
+  status["guests"] = nlohmann::json::array();
+  for (const auto& port : ports_) status["guests"].push_back(port->Status());
+  return status.dump();
+}
+
+}  // namespace tmem

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// tmemd put together: store, workers, guests' sockets, control socket.
+#ifndef HOST_STORE_DAEMON_DAEMON_H_
+#define HOST_STORE_DAEMON_DAEMON_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host-store/base/clock.h"
+#include "host-store/base/result.h"
+#include "host-store/daemon/config.h"
+#include "host-store/daemon/control_server.h"
+#include "host-store/daemon/guest_port.h"
+#include "host-store/doorbell/event_loop.h"
+#include "host-store/doorbell/worker.h"
+#include "host-store/store/store.h"
+
+namespace tmem {
+
+// The main thread runs the loop: sockets and signals, nothing of the data path. Workers serve the
+// windows. Thread rule: one thread.
+class Daemon {
+ public:
+  // Everything is reserved and every socket listens when it returns. Error kAlreadyExists: another
+  // daemon serves the run directory.
+  static Result<std::unique_ptr<Daemon>> Create(const DaemonConfig& config, const Clock& clock);
+  ~Daemon();
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+
+  // Until `signal_fd` (a signalfd of the signals that stop it) is readable.
+  Result<void> Run(int signal_fd);
+
+ private:
+  Daemon(const DaemonConfig& config, const Clock& clock, std::unique_ptr<EventLoop> loop,
+         std::unique_ptr<Store> store);
+  Result<void> Start();
+  Worker& LeastBusyWorker();
+  std::string Answer(const std::string& request) const;
+
+  const DaemonConfig config_;
+  const Clock& clock_;
+  const std::uint64_t start_ns_;
+  const std::unique_ptr<EventLoop> loop_;
+  const std::unique_ptr<Store> store_;
+  std::unique_ptr<ControlServer> control_;
+  // In this order: ports detach from workers when they end.
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<GuestPort>> ports_;
+};
+
+}  // namespace tmem
+
+#endif  // HOST_STORE_DAEMON_DAEMON_H_

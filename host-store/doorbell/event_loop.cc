@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The loop over epoll.
+#include "host-store/doorbell/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace tmem {
+namespace {
+
+constexpr std::uint64_t kStopId = 0;
+constexpr std::size_t kEventsAtOnce = 16;
+
+}  // namespace
+
+Result<std::unique_ptr<EventLoop>> EventLoop::Create() {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return SystemError("epoll_create1");
+  UniqueFd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop.valid()) return SystemError("eventfd");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kStopId;
+  if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, stop.get(), &event) != 0) {
+    return SystemError("epoll_ctl");
+  }
+  return std::unique_ptr<EventLoop>(new EventLoop(std::move(epoll), std::move(stop)));
+}
+
+EventLoop::EventLoop(UniqueFd epoll, UniqueFd stop)
+    : epoll_(std::move(epoll)), stop_(std::move(stop)) {}
+
+Result<EventLoop::WatchId> EventLoop::Watch(int fd, std::uint32_t events, Handler handler) {
+  const std::uint64_t id = ++last_id_;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return SystemError("epoll_ctl");
+  entries_[id] = std::make_shared<Entry>(Entry{fd, std::move(handler)});
+  return WatchId{id};
+}
+
+void EventLoop::Change(WatchId id, std::uint32_t events) {
+  const auto found = entries_.find(static_cast<std::uint64_t>(id));
+  if (found == entries_.end()) return;
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = found->first;
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, found->second->fd, &event);
+}
+
+void EventLoop::Unwatch(WatchId id) {
+  const auto found = entries_.find(static_cast<std::uint64_t>(id));
+  if (found == entries_.end()) return;
+  (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second->fd, nullptr);
+  entries_.erase(found);
+}
+
+void EventLoop::Run() {
+  std::array<epoll_event, kEventsAtOnce> events;
+  for (;;) {
+    const int ready =
+        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    if (ready < 0 && errno != EINTR) return;
+    for (int i = 0; i < ready; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      if (event.data.u64 == kStopId) {
+        eventfd_t ignored = 0;
+        (void)::eventfd_read(stop_.get(), &ignored);
+        return;
+      }
+      const auto found = entries_.find(event.data.u64);
+      if (found == entries_.end()) continue;
+      const std::shared_ptr<Entry> entry = found->second;  // it may unwatch itself
+      entry->handler(event.events);
+    }
+  }
+}
+
+void EventLoop::Stop() {
+  (void)::eventfd_write(stop_.get(), 1);
+}
+
+}  // namespace tmem

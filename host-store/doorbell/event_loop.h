@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// One thread's loop over the readiness of many file descriptors.
+#ifndef HOST_STORE_DOORBELL_EVENT_LOOP_H_
+#define HOST_STORE_DOORBELL_EVENT_LOOP_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "host-store/base/result.h"
+#include "host-store/doorbell/unique_fd.h"
+
+namespace tmem {
+
+// Level-triggered, without timeouts: costs nothing while nothing happens. A handler may watch and
+// unwatch any fd, its own too. Thread rule: the thread that runs it, except Stop.
+class EventLoop {
+ public:
+  using Handler = std::function<void(std::uint32_t events)>;
+  enum class WatchId : std::uint64_t { kNone = 0 };
+
+  static Result<std::unique_ptr<EventLoop>> Create();
+
+  // `events` as in epoll_ctl. The fd must outlive the watch.
+  Result<WatchId> Watch(int fd, std::uint32_t events, Handler handler);
+  void Change(WatchId id, std::uint32_t events);
+  void Unwatch(WatchId id);
+
+  // Returns after Stop.
+  void Run();
+  // From any thread.
+  void Stop();
+
+ private:
+  struct Entry {
+    int fd;
+    Handler handler;
+  };
+
+  EventLoop(UniqueFd epoll, UniqueFd stop);
+
+  const UniqueFd epoll_;
+  const UniqueFd stop_;
+  std::uint64_t last_id_ = 0;
+  // By id and not by fd: an event of a closed fd must not reach the next user of its number.
+  std::map<std::uint64_t, std::shared_ptr<Entry>> entries_;
+};
+
+}  // namespace tmem
+
+#endif  // HOST_STORE_DOORBELL_EVENT_LOOP_H_

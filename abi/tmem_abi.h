@@ -126,8 +126,8 @@ struct tmem_header {
 
 /*
  * A lane is [head page][ring][slots], each part starting on a page. Counters are 64 bits wide and
- * free-running; entry i of a ring is descriptor i & (ring_entries - 1). Each side keeps its own copy
- * of its counter in its own memory and compares it with the window's on every hand-over (X3).
+ * free-running; entry i of a ring is descriptor i & (ring_entries - 1). Each side keeps its own
+ * copy of its counter in its own memory and compares it with the window's on every hand-over (X3).
  */
 struct tmem_lane_head {
 	/* G's cache line */
@@ -159,10 +159,11 @@ enum tmem_pool_kind {
 	TMEM_POOL_EPHEMERAL = 1,
 	TMEM_POOL_PERSISTENT = 2,
 };
+
 /* Or'ed into the kind. Reserved: always refused with TMEM_STATUS_BAD_FIELD (K2). */
 #define TMEM_POOL_SHARED (1ULL << 32)
 
-/* Written by G in a put, by H in the result of a get: `value` is the page's repeated 8-byte word. */
+/* Written by G in a put, by H in the result of a get: `value` is the word that fills the page. */
 #define TMEM_DESC_FILL (1u << 0)
 #define TMEM_DESC_FLAGS (TMEM_DESC_FILL)
 

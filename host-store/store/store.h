@@ -16,12 +16,17 @@
 
 namespace tmem {
 
+class FaultPlan;
+
 enum class GuestId : uint32_t {};
 
 // Generation << 32 | id, as the guest names it on the wire; 0 is never a pool.
 enum class PoolHandle : uint64_t {};
 
-enum class PoolKind : uint8_t { kEphemeral = TMEM_POOL_EPHEMERAL, kPersistent = TMEM_POOL_PERSISTENT };
+enum class PoolKind : uint8_t {
+  kEphemeral = TMEM_POOL_EPHEMERAL,
+  kPersistent = TMEM_POOL_PERSISTENT
+};
 
 // What became of an operation. The values are the wire's, so that no table translates them.
 enum class Outcome : uint16_t {
@@ -48,7 +53,8 @@ struct PageKey {
   uint64_t index;
 };
 
-// Pages first .. first + count - 1 of an object. Flushes clip at the last index instead of wrapping.
+// Pages first .. first + count - 1 of an object. Flushes clip at the last index instead of
+// wrapping.
 struct PageRange {
   uint64_t first;
   uint64_t count;
@@ -66,19 +72,20 @@ struct GuestOptions {
 };
 
 struct StoreOptions {
-  uint64_t limit_bytes;          // everything the process holds is counted against this
-  uint64_t pool_min_bytes;       // what credits are granted against; at most limit_bytes
-  uint64_t landing_bytes;        // bound of the landing buffer; 0 = a sane part of the limit
-  uint64_t overhead_bytes;       // charged up front for program, stacks, allocator slack
-  uint64_t seed;                 // for hash keys and random choices; the daemon passes true randomness
+  uint64_t limit_bytes;     // everything the process holds is counted against this
+  uint64_t pool_min_bytes;  // what credits are granted against; at most limit_bytes
+  uint64_t landing_bytes;   // bound of the landing buffer; 0 = a sane part of the limit
+  uint64_t overhead_bytes;  // charged up front for program, stacks, allocator slack
+  uint64_t seed;            // for hash keys and random choices; the daemon passes true randomness
   uint32_t max_guests = 64;
+  FaultPlan* faults = nullptr;  // tests: makes allocations and codecs fail; outlives the store
 };
 
 struct GetResult {
   Outcome outcome;
-  bool filled;         // the page is fill_word repeated and nothing was written to the buffer
+  bool filled;  // the page is fill_word repeated and nothing was written to the buffer
   uint64_t fill_word;
-  uint32_t tag;        // as put
+  uint32_t tag;  // as put
 };
 
 // One guest's figures; counters are free-running since the guest was added.
@@ -87,8 +94,8 @@ struct GuestStatus {
   std::string name;
   std::string domain;
   uint64_t ephemeral_pages, persistent_pages;
-  uint64_t stored_bytes;          // full stored size, sharers each charged in full
-  uint64_t credits;               // granted, neither used nor returned
+  uint64_t stored_bytes;  // full stored size, sharers each charged in full
+  uint64_t credits;       // granted, neither used nor returned
   uint64_t puts_ok, puts_no_space, puts_no_credit, puts_frozen, puts_codec, puts_bad_pool;
   uint64_t gets_hit, gets_miss, gets_corrupt, gets_bad_pool;
   uint64_t flushes, pages_flushed, pages_evicted, pages_replaced;
@@ -96,9 +103,9 @@ struct GuestStatus {
 
 struct StoreStatus {
   uint64_t limit_bytes, pool_min_bytes;
-  uint64_t used_bytes;            // all of: slabs, landing, metadata, reserved (windows), overhead
+  uint64_t used_bytes;  // all of: slabs, landing, metadata, reserved (windows), overhead
   uint64_t slab_bytes, landing_bytes, metadata_bytes, reserved_bytes, overhead_bytes;
-  uint64_t pages;                 // keys held
+  uint64_t pages;                                             // keys held
   uint64_t same_filled, duplicates, compressed, raw, landed;  // how those keys are held
   uint64_t saved_by_dedup_bytes;
   uint64_t epoch;
@@ -134,8 +141,8 @@ class Store {
 
   // Keeps a copy of `page`. It is read exactly once, front to back, so the bytes may lie in memory
   // that a guest changes meanwhile. Whatever the outcome but kBadPool/kStalePool, older data under
-  // this key is gone (P1, P2). A persistent put consumes one credit (kNoCredit without one) and then
-  // cannot fail (P3).
+  // this key is gone (P1, P2). A persistent put consumes one credit (kNoCredit without one) and
+  // then cannot fail (P3).
   Outcome Put(GuestId guest, const PageKey& key, PageView page, uint32_t tag);
   // The same for a page that is one 8-byte word repeated.
   Outcome PutFilled(GuestId guest, const PageKey& key, uint64_t fill_word, uint32_t tag);
@@ -146,15 +153,16 @@ class Store {
   // Range, object, pool: never needs room, always takes effect, whether found or not (F1).
   FlushOutcome Flush(GuestId guest, PoolHandle pool, const ObjectId& object, PageRange range,
                      LaneFilter filter);
-  FlushOutcome FlushObject(GuestId guest, PoolHandle pool, const ObjectId& object, LaneFilter filter);
+  FlushOutcome FlushObject(GuestId guest, PoolHandle pool, const ObjectId& object,
+                           LaneFilter filter);
   FlushOutcome FlushPool(GuestId guest, PoolHandle pool, LaneFilter filter);
 
   // Puts are refused (X2) or accepted again; gets and flushes work either way.
   enum class Admission : uint8_t { kOpen, kFrozen };
   void SetAdmission(GuestId guest, Admission admission);
 
-  // Grants what pool_min allows, up to `unused_at_most` unused credits. Returns all credits granted to
-  // this guest since it was added or reset, free-running: the figure for `credits_granted`.
+  // Grants what pool_min allows, up to `unused_at_most` unused credits. Returns all credits granted
+  // to this guest since it was added or reset, free-running: the figure for `credits_granted`.
   uint64_t TopUpCredits(GuestId guest, uint64_t unused_at_most);
   // Takes back up to `credits` unused ones; returns how many it took.
   uint64_t ReturnCredits(GuestId guest, uint64_t credits);
@@ -174,6 +182,18 @@ class Store {
 
   StoreStatus Status() const;
   GuestStatus StatusOf(GuestId guest) const;
+
+  // The memfds that hold everything: from them alone every key's page can be found (records.h). The
+  // descriptors stay the store's.
+  struct MemoryFileView {
+    std::string name;
+    int fd;
+    uint64_t stride_bytes;
+  };
+  std::vector<MemoryFileView> MemoryFiles() const;
+  // Recounts everything against every figure. For tests, while no other call is under way. Errors:
+  // the first thing that does not add up.
+  Result<void> CheckInvariants() const;
 
  private:
   class Impl;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The one account of all memory the store holds, and of what it has promised to persistent puts.
+#include "host-store/store/budget.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace tmem {
+namespace {
+
+// Times a claim looks again when nothing can be evicted at the moment: pages on their way out, in
+// the hands of other threads, come back within microseconds.
+constexpr int kIdleRounds = 200;
+
+bool IsPersistent(Claim claim) {
+  return claim == Claim::kPromised || claim == Claim::kOptional;
+}
+
+}  // namespace
+
+bool Budget::PromisesHoldLocked(uint64_t more_persistent, uint64_t more_fixed) const {
+  const uint64_t fixed = fixed_ + more_fixed;
+  if (fixed > options_.limit_bytes) return false;
+  const uint64_t room = std::min(options_.pool_min_bytes, options_.limit_bytes - fixed);
+  const uint64_t promised = promises_.load() * options_.worst_case_bytes;
+  return persistent_ + more_persistent + promised + slack_ <= room;
+}
+
+void Budget::AddLocked(Account account, uint64_t bytes, Claim claim) {
+  accounts_[static_cast<size_t>(account)] += bytes;
+  used_ += bytes;
+  if (claim == Claim::kFixed) fixed_ += bytes;
+  if (IsPersistent(claim)) persistent_ += bytes;
+}
+
+bool Budget::Charge(Account account, uint64_t bytes, Claim claim) {
+  {
+    MutexLock lock(mutex_);
+    if (claim == Claim::kOptional && !PromisesHoldLocked(bytes, 0)) return false;
+    if (claim == Claim::kFixed && !PromisesHoldLocked(0, bytes)) return false;
+    const uint64_t reserved_for_others = claim == Claim::kEphemeral ? pending_ : 0;
+    if (used_ + reserved_for_others + bytes <= options_.limit_bytes) {
+      AddLocked(account, bytes, claim);
+      return true;
+    }
+    if (claim == Claim::kEphemeral) return false;
+    pending_ += bytes;
+  }
+  return ChargeReclaiming(account, bytes, claim);
+}
+
+bool Budget::ChargeReclaiming(Account account, uint64_t bytes, Claim claim) {
+  int idle_rounds = 0;
+  for (;;) {
+    const bool reclaimed = Reclaim();
+    idle_rounds = reclaimed ? 0 : idle_rounds + 1;
+    MutexLock lock(mutex_);
+    // Promises may have been made since this claim was looked at.
+    if ((claim == Claim::kOptional && !PromisesHoldLocked(bytes, 0)) ||
+        (claim == Claim::kFixed && !PromisesHoldLocked(0, bytes))) {
+      pending_ -= bytes;
+      return false;
+    }
+    const bool fits = used_ + bytes <= options_.limit_bytes;
+    const bool forced = !fits && idle_rounds > kIdleRounds && claim == Claim::kPromised;
+    if (fits || forced) {
+      if (forced) overruns_.fetch_add(1);
+      pending_ -= bytes;
+      AddLocked(account, bytes, claim);
+      return true;
+    }
+    if (idle_rounds > kIdleRounds) {
+      pending_ -= bytes;
+      return false;
+    }
+    lock.Unlock();
+    if (!reclaimed) std::this_thread::yield();
+  }
+}
+
+void Budget::Uncharge(Account account, uint64_t bytes, Claim claim) {
+  MutexLock lock(mutex_);
+  accounts_[static_cast<size_t>(account)] -= bytes;
+  used_ -= bytes;
+  if (claim == Claim::kFixed) fixed_ -= bytes;
+  if (IsPersistent(claim)) persistent_ -= bytes;
+}
+
+uint64_t Budget::MakePromises(uint64_t wanted) {
+  MutexLock lock(mutex_);
+  if (wanted == 0 || !PromisesHoldLocked(0, 0)) return 0;
+  const uint64_t room = std::min(options_.pool_min_bytes, options_.limit_bytes - fixed_);
+  const uint64_t promised = promises_.load() * options_.worst_case_bytes;
+  // Promises only fall outside this lock, so the room computed here cannot shrink.
+  const uint64_t taken = persistent_ + promised + slack_;
+  const uint64_t made =
+      taken >= room ? 0 : std::min(wanted, (room - taken) / options_.worst_case_bytes);
+  promises_.fetch_add(made);
+  return made;
+}
+
+bool Budget::AddSlack(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  if (!PromisesHoldLocked(bytes, 0)) return false;
+  slack_ += bytes;
+  return true;
+}
+
+void Budget::RemoveSlack(uint64_t bytes) {
+  MutexLock lock(mutex_);
+  slack_ -= bytes;
+}
+
+uint64_t Budget::used_bytes() const {
+  MutexLock lock(mutex_);
+  return used_;
+}
+
+uint64_t Budget::account_bytes(Account account) const {
+  MutexLock lock(mutex_);
+  return accounts_[static_cast<size_t>(account)];
+}
+
+uint64_t Budget::persistent_bytes() const {
+  MutexLock lock(mutex_);
+  return persistent_;
+}
+
+}  // namespace tmem

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// A memfd cut into chunks that come and go: all page bytes and records live in such files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "compress/page.h"
+#include "host-store/base/mutex.h"
+#include "host-store/base/result.h"
+#include "host-store/store/budget.h"
+#include "host-store/store/fault_plan.h"
+
+namespace tmem {
+
+// Number of a chunk in its file. Chunk 0 is the file's own head page and never handed out.
+using ChunkNumber = uint32_t;
+inline constexpr ChunkNumber kNoChunk = 0;
+
+// What `bytes` of a memfd cost: the pages, and what the kernel keeps for each (8 bytes of page
+// table, about 9 of the file's page index, twice that where ranges are sparse).
+constexpr uint64_t ChargedBytes(uint64_t bytes) {
+  return bytes + bytes / 128;
+}
+
+// Chunks start `stride_bytes` apart and may use less: address space is free, memory is not. The
+// file is sparse and mapped whole, so addresses are stable. A chunk is charged to the budget before
+// its memory exists and uncharged after the memory is gone; it starts as zeroes, resident. Thread
+// rule: any thread; no caller may hold a lock in Allocate and Free (system calls).
+class MemoryFile {
+ public:
+  struct Options {
+    std::string name;  // seen in /proc/PID/fd
+    size_t stride_bytes;
+    uint32_t max_chunks;
+    Account account;
+    Claim chunk_claim;  // under which chunks are uncharged: kEphemeral, kPromised or kFixed
+    Budget* budget;
+    FaultPlan* faults;  // may be null
+  };
+
+  // The head page is charged as fixed, until the file dies; all chunks must be freed before that.
+  // Errors: no memory, system.
+  static Result<std::unique_ptr<MemoryFile>> Create(const Options& options);
+  ~MemoryFile();
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  // A chunk of `bytes` (whole pages, at most the stride), or kNoChunk. A promised claim is tried
+  // again a few times when the kernel refuses.
+  ChunkNumber Allocate(size_t bytes, Claim claim);
+  // Nobody may use the chunk any more.
+  void Free(ChunkNumber chunk, size_t bytes);
+
+  std::byte* At(uint64_t offset) const { return begin_ + offset; }
+  std::byte* Chunk(ChunkNumber chunk) const {
+    return begin_ + uint64_t{chunk} * options_.stride_bytes;
+  }
+  size_t stride_bytes() const { return options_.stride_bytes; }
+  // What the file costs without any chunk.
+  uint64_t fixed_bytes() const { return ChargedBytes(kPageBytes) + options_.max_chunks / 8; }
+  int fd() const { return fd_; }
+  const std::string& name() const { return options_.name; }
+
+ private:
+  MemoryFile(const Options& options, int fd, std::byte* begin);
+  ChunkNumber TakeNumber();
+  void ReturnNumber(ChunkNumber chunk);
+  bool Populate(ChunkNumber chunk, size_t bytes);
+  void Punch(ChunkNumber chunk, size_t bytes);
+
+  const Options options_;
+  const int fd_;
+  std::byte* const begin_;
+  bool charged_ = false;  // set once, in Create
+  Mutex mutex_;
+  std::vector<uint64_t> taken_ TMEM_GUARDED_BY(mutex_);  // a bit a chunk
+  size_t first_maybe_free_ TMEM_GUARDED_BY(mutex_) = 0;  // no free bit in words before
+};
+
+}  // namespace tmem

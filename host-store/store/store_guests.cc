@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The store's guests, trust domains, pools, credits and reservations.
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "host-store/store/store_impl.h"
+
+namespace tmem {
+namespace {
+
+// Three arenas in each shard may each have begun a chunk.
+constexpr uint64_t kIndexSlackBytesPerShard = 3 * ChargedBytes(kRecordChunkBytes);
+
+}  // namespace
+
+uint64_t Store::Impl::FixedBytesOfGuest() const {
+  return sizeof(Guest) + sizeof(Domain) + kLifetimes * shard_count_ * IndexShard::kBytesPerGuest;
+}
+
+// ---- guests -----------------------------------------------------------------------------------
+
+Result<Domain*> Store::Impl::DomainForLocked(const GuestOptions& options) {
+  // The prefix keeps a guest's own domain apart from a configured one of that name.
+  const std::string key =
+      options.domain.empty() ? "guest:" + options.name : "domain:" + options.domain;
+  for (const auto& domain : domains_) {
+    if (domain->key == key) return domain.get();
+  }
+  auto domain = std::make_unique<Domain>();
+  domain->key = key;
+  std::array<std::byte, 32> hash_key;
+  uint64_t word = tmem_mix(options_.seed, ++domains_made_);
+  for (size_t i = 0; i < hash_key.size(); i += sizeof(word)) {
+    word = tmem_mix(word ^ options_.seed, i + 1);
+    std::memcpy(hash_key.data() + i, &word, sizeof(word));
+  }
+  for (const Lifetime lifetime : {Lifetime::kEphemeral, Lifetime::kPersistent}) {
+    const bool ephemeral = lifetime == Lifetime::kEphemeral;
+    auto set =
+        PageSet::Create({.name = std::string("tmem-") + (ephemeral ? "ephemeral-" : "persistent-") +
+                                 std::to_string(domains_made_),
+                         .lifetime = lifetime,
+                         .hash_key = hash_key,
+                         .budget = &budget_,
+                         .faults = options_.faults});
+    if (!set) return set.error();
+    domain->sets[IndexOf(lifetime)] = std::move(set).value();
+  }
+  domains_.push_back(std::move(domain));
+  return domains_.back().get();
+}
+
+Result<GuestId> Store::Impl::AddGuest(const GuestOptions& options) {
+  MutexLock lock(lifecycle_);
+  uint32_t slot = options_.max_guests;
+  for (uint32_t i = 0; i < options_.max_guests; ++i) {
+    if (!entries_[i].taken) slot = std::min(slot, i);
+    const Guest* other = entries_[i].guest.load();
+    if (other != nullptr && other->name == options.name) {
+      return Error{ErrorCode::kAlreadyExists, "guest " + options.name};
+    }
+  }
+  if (slot == options_.max_guests) return Error{ErrorCode::kExhausted, "too many guests"};
+  const uint64_t fixed_bytes = FixedBytesOfGuest();
+  if (!budget_.Charge(Account::kMetadata, fixed_bytes, Claim::kFixed)) {
+    return Error{ErrorCode::kExhausted, "guest " + options.name + ": over the limit"};
+  }
+  auto domain = DomainForLocked(options);
+  if (!domain) {
+    budget_.Uncharge(Account::kMetadata, fixed_bytes, Claim::kFixed);
+    return domain.error();
+  }
+  ++(*domain)->guests;
+  auto guest = std::make_unique<Guest>();
+  guest->slot = slot;
+  guest->name = options.name;
+  guest->domain_label = options.domain.empty() ? options.name : options.domain;
+  guest->domain = *domain;
+  for (const Index& index : indexes_) {
+    for (const auto& shard : index.shards) shard->AddGuest(slot);
+  }
+  entries_[slot].taken = true;
+  entries_[slot].guest.store(guest.release());
+  return GuestId{slot};
+}
+
+void Store::Impl::RemoveGuest(GuestId id) {
+  GuestEntry& entry = Entry(id);
+  std::unique_ptr<Guest> guest(entry.guest.exchange(nullptr));
+  if (guest == nullptr) return;
+  // Puts under way may still insert; no operation begins any more.
+  while (entry.users.load() != 0) std::this_thread::yield();
+  DestroyPools(*guest, {true, true});
+  TakeBackAllCredits(*guest);
+
+  std::unique_ptr<Domain> unused;
+  MutexLock lock(lifecycle_);
+  for (const Index& index : indexes_) {
+    for (const auto& shard : index.shards) shard->RemoveGuest(guest->slot);
+  }
+  if (--guest->domain->guests == 0) {
+    const auto found = std::find_if(domains_.begin(), domains_.end(), [&](const auto& domain) {
+      return domain.get() == guest->domain;
+    });
+    unused = std::move(*found);
+    domains_.erase(found);
+    // Pages are gone, but chunks that are kept for a next page are not.
+    for (const auto& set : unused->sets) set->Trim();
+    if (unused->has_slack.load()) budget_.RemoveSlack(PageSet::kSlackBytes);
+  }
+  budget_.Uncharge(Account::kMetadata, FixedBytesOfGuest(), Claim::kFixed);
+  entry.taken = false;
+}
+
+void Store::Impl::ResetGuest(GuestId id) {
+  GuestUse guest(Entry(id));
+  if (!guest) return;
+  DestroyPools(*guest, {true, true});
+  TakeBackAllCredits(*guest);
+}
+
+// ---- pools ------------------------------------------------------------------------------------
+
+Store::PoolOutcome Store::Impl::CreatePool(GuestId id, PoolKind kind) {
+  GuestUse guest(Entry(id));
+  if (!guest) return {Outcome::kBadPool, PoolHandle{0}};
+  const Lifetime lifetime =
+      kind == PoolKind::kPersistent ? Lifetime::kPersistent : Lifetime::kEphemeral;
+  if (lifetime == Lifetime::kPersistent) {
+    MutexLock lock(lifecycle_);
+    if (!MakeSlack(*guest->domain)) return {Outcome::kNoSpace, PoolHandle{0}};
+  }
+  MutexLock lock(guest->control);
+  for (uint32_t pool_id = 0; pool_id < guest->pools.size(); ++pool_id) {
+    Pool& pool = guest->pools[pool_id];
+    if (pool.state != Pool::State::kFree) continue;
+    uint32_t generation = 0;
+    while (generation == 0) generation = next_generation_.fetch_add(1);
+    const uint64_t handle = uint64_t{generation} << 32 | pool_id;
+    pool.state = Pool::State::kLive;
+    pool.lifetime.store(lifetime);
+    pool.was_used.store(true);
+    pool.handle.store(handle);
+    return {Outcome::kOk, PoolHandle{handle}};
+  }
+  return {Outcome::kTooMany, PoolHandle{0}};
+}
+
+// What promises may begin and not fill must fit beside them, before the first is made.
+bool Store::Impl::MakeSlack(Domain& domain) {
+  if (!index_has_slack_) {
+    if (!budget_.AddSlack(shard_count_ * kIndexSlackBytesPerShard)) return false;
+    index_has_slack_ = true;
+  }
+  if (!domain.has_slack.load()) {
+    if (!budget_.AddSlack(PageSet::kSlackBytes)) return false;
+    domain.has_slack.store(true);
+  }
+  return true;
+}
+
+Store::FlushOutcome Store::Impl::DestroyPool(GuestId id, PoolHandle handle) {
+  GuestUse guest(Entry(id));
+  if (!guest) return {Outcome::kBadPool, 0};
+  const Resolved resolved = Resolve(*guest, handle);
+  if (resolved.outcome != Outcome::kOk) return {resolved.outcome, 0};
+  Pool& pool = *resolved.pool;
+  {
+    MutexLock lock(guest->control);
+    if (pool.handle.load() != static_cast<uint64_t>(handle)) return {Outcome::kStalePool, 0};
+    pool.state = Pool::State::kDying;
+    pool.handle.store(0);
+  }
+  return {Outcome::kOk, FlushDeadPool(*guest, pool, static_cast<uint64_t>(handle))};
+}
+
+// The handle is taken already, so each shard that was flushed stays without keys of it. Only then
+// may the pool's place be another's.
+uint64_t Store::Impl::FlushDeadPool(Guest& guest, Pool& pool, uint64_t handle) {
+  const uint64_t pages = FlushShards(guest, pool.lifetime.load(),
+                                     {.guest = guest.slot,
+                                      .pool_id = static_cast<uint32_t>(handle),
+                                      .pool = handle,
+                                      .object = nullptr,
+                                      .filter = {0, 1}});
+  MutexLock lock(guest.control);
+  pool.state = Pool::State::kFree;
+  return pages;
+}
+
+void Store::Impl::DestroyPools(Guest& guest, const bool (&lifetimes)[kLifetimes]) {
+  for (Pool& pool : guest.pools) {
+    uint64_t handle = 0;
+    {
+      MutexLock lock(guest.control);
+      if (pool.state != Pool::State::kLive || !lifetimes[IndexOf(pool.lifetime.load())]) continue;
+      pool.state = Pool::State::kDying;
+      handle = pool.handle.exchange(0);
+    }
+    FlushDeadPool(guest, pool, handle);
+  }
+}
+
+void Store::Impl::EndEpoch() {
+  for (uint32_t slot = 0; slot < options_.max_guests; ++slot) {
+    GuestUse guest(entries_[slot]);
+    if (guest) DestroyPools(*guest, {true, false});
+  }
+  epoch_.fetch_add(1);
+}
+
+void Store::Impl::SetAdmission(GuestId id, Admission admission) {
+  GuestUse guest(Entry(id));
+  if (guest) guest->frozen.store(admission == Admission::kFrozen);
+}
+
+// ---- credits and reservations -----------------------------------------------------------------
+
+uint64_t Store::Impl::TopUpCredits(GuestId id, uint64_t unused_at_most) {
+  GuestUse guest(Entry(id));
+  if (!guest) return 0;
+  // Without a persistent pool nothing could be put on credit, and its slack is not there yet.
+  if (!guest->domain->has_slack.load()) return guest->credits_granted.load();
+  MutexLock lock(guest->control);
+  const uint64_t unused = guest->credits.load();
+  if (unused < unused_at_most) {
+    const uint64_t made = budget_.MakePromises(unused_at_most - unused);
+    guest->credits.fetch_add(made);
+    guest->credits_granted.fetch_add(made);
+  }
+  return guest->credits_granted.load();
+}
+
+uint64_t Store::Impl::ReturnCredits(GuestId id, uint64_t credits) {
+  GuestUse guest(Entry(id));
+  if (!guest) return 0;
+  uint64_t unused = guest->credits.load();
+  uint64_t taken = 0;
+  do {
+    taken = std::min(unused, credits);
+  } while (!guest->credits.compare_exchange_weak(unused, unused - taken));
+  budget_.ReleasePromises(taken);
+  return taken;
+}
+
+void Store::Impl::TakeBackAllCredits(Guest& guest) {
+  MutexLock lock(guest.control);
+  budget_.ReleasePromises(guest.credits.exchange(0));
+  guest.credits_granted.store(0);
+}
+
+Result<void> Store::Impl::Reserve(uint64_t bytes) {
+  if (budget_.Charge(Account::kReserved, bytes, Claim::kFixed)) return Ok();
+  return Error{ErrorCode::kExhausted, std::to_string(bytes) + " bytes do not fit in the limit"};
+}
+
+void Store::Impl::Unreserve(uint64_t bytes) {
+  budget_.Uncharge(Account::kReserved, bytes, Claim::kFixed);
+}
+
+}  // namespace tmem

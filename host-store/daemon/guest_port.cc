@@ -83,17 +83,17 @@ Result<IvshmemHandover> GuestPort::Connect(const PeerCredentials& peer) {
   }
   session_->worker = &worker;
   ++connections_;
-  if (const auto held_back = log_limiter_.Admit()) {
-    spdlog::info("guest {}: connected by process {} (uid {}, gid {}); {} lines held back", name(),
-                 peer.pid, peer.uid, peer.gid, *held_back);
+  if (const auto end_of_line = log_limiter_.Admit()) {
+    spdlog::info("guest {}: connected by process {} (uid {}, gid {}){}", name(), peer.pid, peer.uid,
+                 peer.gid, *end_of_line);
   }
   return IvshmemHandover{session_->memory.fd(), session_->kick.get(), session_->notify.get()};
 }
 
 void GuestPort::Disconnect(const std::string& reason) {
   EndSession();
-  if (const auto held_back = log_limiter_.Admit()) {
-    spdlog::info("guest {}: disconnected: {}; {} lines held back", name(), reason, *held_back);
+  if (const auto end_of_line = log_limiter_.Admit()) {
+    spdlog::info("guest {}: disconnected: {}{}", name(), reason, *end_of_line);
   }
 }
 
@@ -123,8 +123,8 @@ void GuestPort::OnChannelEvent(Channel::Event event) {
   switch (event) {
     case Channel::Event::kNone: break;
     case Channel::Event::kRegistered:
-      if (const auto held_back = log_limiter_.Admit()) {
-        spdlog::info("guest {}: registered; {} lines held back", name(), *held_back);
+      if (const auto end_of_line = log_limiter_.Admit()) {
+        spdlog::info("guest {}: registered{}", name(), *end_of_line);
       }
       break;
     case Channel::Event::kRegistrationRefused: Warn("its registration was refused"); break;
@@ -135,8 +135,8 @@ void GuestPort::OnChannelEvent(Channel::Event event) {
 }
 
 void GuestPort::Warn(const std::string& text) {
-  if (const auto held_back = log_limiter_.Admit()) {
-    spdlog::warn("guest {}: {}; {} lines held back", name(), text, *held_back);
+  if (const auto end_of_line = log_limiter_.Admit()) {
+    spdlog::warn("guest {}: {}{}", name(), text, *end_of_line);
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace tmem {
 
-std::optional<std::uint64_t> LogLimiter::Admit() {
+std::optional<std::string> LogLimiter::Admit() {
   const std::uint64_t now_ns = clock_.NowNs();
   MutexLock lock(mutex_);
   if (now_ns - period_start_ns_ >= kPeriodNs) {
@@ -14,11 +14,13 @@ std::optional<std::uint64_t> LogLimiter::Admit() {
     lines_ = 0;
   }
   if (lines_ == kLines) {
-    ++suppressed_;
+    ++held_back_;
     return std::nullopt;
   }
   ++lines_;
-  return std::exchange(suppressed_, 0);
+  const std::uint64_t held_back = std::exchange(held_back_, 0);
+  if (held_back == 0) return std::string();
+  return " (" + std::to_string(held_back) + " lines held back before)";
 }
 
 }  // namespace tmem

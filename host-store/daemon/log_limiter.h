@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "host-store/base/clock.h"
 #include "host-store/base/mutex.h"
@@ -19,15 +20,15 @@ class LogLimiter {
 
   explicit LogLimiter(const Clock& clock) : clock_(clock) {}
 
-  // Nothing: keep silent. Else how many lines were kept back since the last one.
-  std::optional<std::uint64_t> Admit() TMEM_EXCLUDES(mutex_);
+  // Nothing: keep silent. Else the end of the line: empty, or how many were held back before it.
+  std::optional<std::string> Admit() TMEM_EXCLUDES(mutex_);
 
  private:
   const Clock& clock_;
   Mutex mutex_;
   std::uint64_t period_start_ns_ TMEM_GUARDED_BY(mutex_) = 0;
   std::uint64_t lines_ TMEM_GUARDED_BY(mutex_) = 0;
-  std::uint64_t suppressed_ TMEM_GUARDED_BY(mutex_) = 0;
+  std::uint64_t held_back_ TMEM_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tmem

@@ -19,7 +19,7 @@ def of_guest(before, after):
     def sum_of(*names):
         return sum(moved.get(name, 0) for name in names)
 
-    puts = sum_of("puts")
+    puts = sum_of("puts", "frontswap_stores")
     hits = sum_of("get_hits", "frontswap_loads") - sum_of("frontswap_load_device",
                                                          "frontswap_load_errors")
     misses = sum_of("get_misses")
@@ -48,4 +48,4 @@ def of_pool(status):
     """Key `pool`: what the daemon holds after the last pass; null without a daemon."""
     if status is None:
         return None
-    return {key: status[key] for key in _POOL_KEYS if key in status}
+    return {key: status["pool"][key] for key in _POOL_KEYS}

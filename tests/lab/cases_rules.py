@@ -84,6 +84,22 @@ def cleancache_switch(context):
     expect(guest.counters()["puts"] > off["puts"], "no puts after switching on again")
 
 
+def full_table_goes_on(context):
+    """A file of 24 times the table of keys: the oldest keys make room, and puts go on."""
+    keys, pages = 2048, 24 * 2048
+    image, sums = context.images.corpus("text", pages * 4096 // MIB)
+    guest = context.guest(context.host(limit_mib=256), memory_mib=96, append=f"{ON} tmem.table_keys={keys}",
+                          disks=[disks.Disk(image, readonly=True), disks.Disk(sums, readonly=True)])
+    guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
+    expect_no_wrong(guest.workload("stream file=/mnt/data index=/dev/vdb passes=2", 300), "stream")
+    counters = guest.counters()
+    expect(counters["table_evictions"] > pages // 2, f"{counters['table_evictions']} evictions")
+    expect(counters["puts"] > pages, f"{counters['puts']} puts of {2 * pages} pages")
+    dropped = counters["puts_dropped_table"]
+    expect(dropped < counters["puts"] // 4, f"{dropped} puts were dropped for want of a key")
+    return f"{counters['puts']} puts, {counters['table_evictions']} keys made room, {dropped} dropped"
+
+
 CASES = {case.__name__: case for case in
          [encrypted_disk_refused, other_file_systems_refused, pruned_inodes_keep_pages,
-          workingset_admission, cleancache_switch]}
+          workingset_admission, cleancache_switch, full_table_goes_on]}

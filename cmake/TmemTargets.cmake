@@ -105,6 +105,11 @@ function(tmem_library name)
   if(arg_SRCS)
     add_library(${name} STATIC ${sources})
     target_link_libraries(${name} PUBLIC tmem_flags ${arg_DEPS})
+    if(TMEM_FUZZ)
+      # Coverage that the fuzz targets steer by; counters only, since comparisons would slow tests.
+      target_compile_options(${name} PRIVATE
+        $<$<COMPILE_LANGUAGE:CXX>:-fsanitize-coverage=inline-8bit-counters,pc-table>)
+    endif()
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE tmem_flags ${arg_DEPS})

@@ -67,8 +67,8 @@ def _texts():
 
 
 def _binaries():
-    # Each file begins on a page, as in the page cache of a machine that runs it. Some drivers are one
-    # file under many names.
+    # Each file begins on a page, as in the page cache of a machine that runs it. Some drivers are
+    # one file under many names.
     seen = set()
     for directory in ["/usr/lib/x86_64-linux-gnu", "/usr/bin", "/usr/sbin", "/usr/lib"]:
         for path in sorted(pathlib.Path(directory).rglob("*")):
@@ -137,8 +137,8 @@ def build(name, size_bytes):
 def make_image(corpus, path):
     """An ext4 image with the corpus as file `data`, every block of it allocated.
 
-    mke2fs -d leaves holes for blocks of zeros, so it gets a file without any, and the corpus is then
-    written over that file's extents.
+    mke2fs -d leaves holes for blocks of zeros, so it gets a file without any, and the corpus is
+    then written over that file's extents.
     """
     stand_in = path.with_suffix(".stand-in")
     with open(stand_in, "wb") as file:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the counters of the guest's module and of the daemon to the keys of a report."""
 
-_POOL_KEYS = ["limit_bytes", "used_bytes", "pages", "same_filled", "duplicates", "compressed", "raw",
-              "slab_bytes", "metadata_bytes", "saved_by_dedup_bytes"]
+_POOL_KEYS = ["limit_bytes", "used_bytes", "pages", "same_filled", "duplicates", "compressed",
+              "raw", "slab_bytes", "metadata_bytes", "saved_by_dedup_bytes"]
 
 
 def _ratio(count, pages):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""One measured run: a guest, a daemon if the variant wants one, figures at both ends of each pass."""
+"""One measured run: a guest, a daemon if the variant wants one, figures at each end of a pass."""
 
 import contextlib
 import dataclasses
@@ -107,7 +107,8 @@ _APPEND = {
 def run(setup, disks, prepare, command, progress, timeout_s=1200):
     """Boots, runs `prepare` (a shell command), then the workload's `command`; returns the run."""
     with contextlib.ExitStack() as stack:
-        directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tmem-bench-")))
+        directory = pathlib.Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tmem-bench-")))
         progress.phase(f"{setup.title()}: boot")
         host = None
         if setup.variant != "off":

@@ -31,7 +31,8 @@ def runs(options, progress):
     guest_mib, file_mib = sizes(options.quick)
     corpora = [options.corpus] if options.corpus else ["text"] if options.quick else corpus.NAMES
     with contextlib.ExitStack() as stack:
-        directory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tmem-disk-")))
+        directory = pathlib.Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tmem-disk-")))
         made = {}
         for _, name, disk_mb_s, variant in _plan(corpora, options):
             if name not in made:
@@ -50,6 +51,7 @@ def runs(options, progress):
             disks.warm(image)
             yield measure.run(
                 setup,
-                [disks.Disk(image, mb_s=disk_mb_s, readonly=True), disks.Disk(data.sums, readonly=True)],
+                [disks.Disk(image, mb_s=disk_mb_s, readonly=True),
+                 disks.Disk(data.sums, readonly=True)],
                 "mount -t ext4 -o ro,noatime /dev/vda /mnt",
                 "stream file=/mnt/data index=/dev/vdb passes=2", progress)

@@ -16,7 +16,7 @@ def sizes(quick):
 
 
 def _variants(quick, demo):
-    """(variant, THP, MiB of the pool). The last pool is half of what does not fit into the guest."""
+    """(variant, THP, MiB of the pool). The last pool is half of what does not fit the guest."""
     guest_mib, hog_mib = sizes(quick)
     if demo:
         yield from [("off", "off", hog_mib), ("tmem", "off", hog_mib)]

@@ -75,9 +75,10 @@ def align(heads, rows):
 
 def _describe(report):
     first, machine = report["runs"][0], report["machine"]
-    file_or_hog = "file" if first["workload"] == "streaming" else "memory hog"
-    return (f"{first['workload']}: guest of {first['guest_mib']} MiB, {first['cpus']} vCPU, {file_or_hog} of "
-            f"{first['workload_bytes'] // MIB} MiB; {machine['cpus']} x {machine['cpu']}, "
+    what = "file" if first["workload"] == "streaming" else "memory hog"
+    return (f"{first['workload']}: guest of {first['guest_mib']} MiB, {first['cpus']} vCPU, "
+            f"{what} of {first['workload_bytes'] // MIB} MiB; "
+            f"{machine['cpus']} x {machine['cpu']}, "
             f"{machine['qemu']}, {machine['accelerator']}, host Linux {machine['host_kernel']}")
 
 

@@ -10,12 +10,13 @@ MIB = disks.MIB
 
 
 def off_boots(context):
-    """The patched kernel with tmem off: hooks idle, everything works, and the lab notices wrong bytes."""
+    """The patched kernel with tmem off: hooks idle, all works, the lab notices wrong bytes."""
     guest = make_and_mount(context, "ext4")
     expect_no_wrong(guest.workload(f"fileops file=/mnt/f ops=500 seed={context.seed}"), "fileops")
     guest.workload(f"makefile file=/mnt/g bytes={8 * MIB} seed={context.seed}")
     expect_no_wrong(guest.workload(f"stream file=/mnt/g seed={context.seed} drop=1"), "stream")
-    wrong = guest.workload(f"stream file=/mnt/g seed={context.seed} version=1 passes=1")[-1]["wrong"]
+    other = guest.workload(f"stream file=/mnt/g seed={context.seed} version=1 passes=1")
+    wrong = other[-1]["wrong"]
     expect(wrong > 1000, f"the lab sees only {wrong} wrong pages in a file of another version")
     moved = {name: count for name, count in guest.counters().items() if count}
     expect(not moved, f"tmem is off, and its counters moved: {moved}")
@@ -67,7 +68,7 @@ def _file_system(context, kind, ops, raw):
     for truncate in [0, 1]:
         guest.workload(f"makefile file=/mnt/g bytes={24 * MIB} seed={seed} version={truncate + 1}"
                        f" truncate={truncate}")
-        expect_no_wrong(guest.workload(f"{stream} version={truncate + 1}"), "read of the rewritten file")
+        expect_no_wrong(guest.workload(f"{stream} version={truncate + 1}"), "after a rewrite")
     rounds = 4 if context.long else 1
     for turn in range(rounds):
         expect_no_wrong(guest.workload(f"fileops file=/mnt/f ops={ops} seed={seed + turn}", 900),
@@ -82,7 +83,7 @@ def _file_system(context, kind, ops, raw):
 
 
 def files_ext4(context):
-    """ext4: rereads hit, rewrites, truncation, direct writes, holes and remounts show no old byte."""
+    """ext4: rereads hit; rewrites, truncation, direct writes, holes, remounts show no old byte."""
     return _file_system(context, "ext4", 20000 if context.long else 2000, raw=True)
 
 

@@ -22,7 +22,8 @@ def _push(guest, seed, passes, results):
             f"stream file=/mnt/data index=/dev/vdb passes={passes}", 900)
         results["streamed"].set()
         results["go"].wait(900)
-        guest.run("touch /tmp/gate2; until [ $(grep -c end /tmp/hog) = 2 ]; do sleep 0.1; done", 300)
+        guest.run("touch /tmp/gate2;"
+                  " until [ $(grep -c end /tmp/hog) = 2 ]; do sleep 0.1; done", 300)
         results["hog"] = guest.run("cat /tmp/hog")
     except Exception as error:  # Reported by the thread that waits.
         results["error"] = error
@@ -31,7 +32,7 @@ def _push(guest, seed, passes, results):
 
 
 def two_guests_64_mib(context):
-    """Two guests push 1 GiB each at a daemon of 64 MiB: its memory is bounded, each gets a share."""
+    """Two guests push 1 GiB each at a daemon of 64 MiB: its memory is bounded, both get some."""
     limit_mib = 64
     file_mib = 256
     passes = 16 if context.long else 4
@@ -44,8 +45,9 @@ def two_guests_64_mib(context):
         guests = []
         for number, name in enumerate(names):
             swap = disks.empty(context.directory / f"swap-{name}.img", 300 * MIB)
-            guests.append(context.guest(host, name, memory_mib=112, disks=[
-                disks.Disk(image, readonly=True), disks.Disk(sums, readonly=True), disks.Disk(swap)]))
+            three = [disks.Disk(image, readonly=True), disks.Disk(sums, readonly=True),
+                     disks.Disk(swap)]
+            guests.append(context.guest(host, name, memory_mib=112, disks=three))
             results[name] = {"streamed": threading.Event(), "go": threading.Event()}
             threads.append(threading.Thread(
                 target=_push, args=(guests[-1], context.seed + number, passes, results[name])))

@@ -25,7 +25,8 @@ def encrypted_disk_refused(context):
         guest.run("umount /mnt")
         guest.workload(f"dmcrypt device=/dev/vda sectors={160 * MIB // 512}")
         # An empty file system through the mapping: its plaintext is made here, in the guest.
-        guest.run("mke2fs /dev/lab-crypt > /dev/null && mount -t ext4 -o noatime /dev/lab-crypt /mnt")
+        guest.run("mke2fs /dev/lab-crypt > /dev/null;"
+                  " mount -t ext4 -o noatime /dev/lab-crypt /mnt")
         moved = _read_twice(context, guest, "/mnt/f")
         puts = moved["puts"] - moved["puts_cancelled"]
         expect((puts > 0) == bool(plaintext), f"tmem.plaintext={plaintext}: {puts} puts")
@@ -88,7 +89,7 @@ def full_table_goes_on(context):
     """A file of 24 times the table of keys: the oldest keys make room, and puts go on."""
     keys, pages = 2048, 24 * 2048
     image, sums = context.images.corpus("text", pages * 4096 // MIB)
-    guest = context.guest(context.host(limit_mib=256), memory_mib=96, append=f"{ON} tmem.table_keys={keys}",
+    guest = context.guest(context.host(), memory_mib=96, append=f"{ON} tmem.table_keys={keys}",
                           disks=[disks.Disk(image, readonly=True), disks.Disk(sums, readonly=True)])
     guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
     expect_no_wrong(guest.workload("stream file=/mnt/data index=/dev/vdb passes=2", 300), "stream")
@@ -97,7 +98,8 @@ def full_table_goes_on(context):
     expect(counters["puts"] > pages, f"{counters['puts']} puts of {2 * pages} pages")
     dropped = counters["puts_dropped_table"]
     expect(dropped < counters["puts"] // 4, f"{dropped} puts were dropped for want of a key")
-    return f"{counters['puts']} puts, {counters['table_evictions']} keys made room, {dropped} dropped"
+    made_room = counters["table_evictions"]
+    return f"{counters['puts']} puts, {made_room} keys made room, {dropped} dropped"
 
 
 CASES = {case.__name__: case for case in

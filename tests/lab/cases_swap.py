@@ -67,9 +67,10 @@ def swap_thp_always(context):
 
 def _swapped_out(context, guest):
     """A gated hog whose pages a second one has pushed out; /tmp/gate2 lets it verify them."""
-    guest.run(f"workload hog bytes={64 * MIB} seed={context.seed} plan=fv gate=/tmp/gate > /tmp/hog &"
-              " until grep -q end /tmp/hog; do sleep 0.1; done")
-    expect_no_wrong(guest.workload(f"hog bytes={88 * MIB} seed={context.seed + 1} plan=fv"), "second hog")
+    guest.run(f"workload hog bytes={64 * MIB} seed={context.seed} plan=fv gate=/tmp/gate"
+              " > /tmp/hog & until grep -q end /tmp/hog; do sleep 0.1; done")
+    expect_no_wrong(guest.workload(f"hog bytes={88 * MIB} seed={context.seed + 1} plan=fv"),
+                    "second hog")
 
 
 def _verify_swapped(guest):
@@ -117,5 +118,5 @@ def switched_off_in_use(context):
 
 
 CASES = {case.__name__: case for case in
-         [swap_off_and_tmem, swap_writethrough, swap_half_pool, swap_thp_always, swapoff_brings_back,
-          switched_off_in_use]}
+         [swap_off_and_tmem, swap_writethrough, swap_half_pool, swap_thp_always,
+          swapoff_brings_back, switched_off_in_use]}

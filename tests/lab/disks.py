@@ -51,7 +51,7 @@ _LEAST_BYTES = {"ext4": 32 * MIB, "xfs": 320 * MIB, "btrfs": 128 * MIB}
 
 
 def make_file_system(path, kind, size_bytes, files=None):
-    """An image of a file system; `files` maps names to host files that it is to hold (ext4 only)."""
+    """An image of a file system; `files` maps names to host files it is to hold (ext4 only)."""
     empty(path, max(size_bytes, _LEAST_BYTES[kind]))
     if kind == "xfs":
         _run(["mkfs.xfs", "-q", "-f", path])

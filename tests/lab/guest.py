@@ -224,7 +224,7 @@ class Guest:
     def run(self, command, timeout_s=60, on_event=None, check=True):
         """Runs a shell command; returns its output. Lines of JSON go to `on_event` as they come.
 
-        A workload with sync=1 waits after each of its begin and end events until `on_event` is back.
+        A workload with sync=1 waits after each begin and end event until `on_event` is back.
         """
         self._next_id += 1
         self._send(f"{self._next_id} {command}")

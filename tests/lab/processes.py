@@ -84,7 +84,7 @@ def _status_kib(pid):
 
 
 def memory_bytes(pid):
-    """What a process holds: its private and file pages, its page tables, and every memfd it has open.
+    """What a process holds: private and file pages, page tables, and every memfd it has open.
 
     Pages of memfds count once, mapped or not, by the blocks the kernel says they have.
     """

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Random operations on one file against a model of it: every way in which the bytes of a file change
-// or leave the page cache, with reads compared to the model in between.
+// Random operations on one file against a model of it: every way in which the bytes of a file
+// change or leave the page cache, with reads compared to the model in between.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static void CheckSectors(struct File* file, uint64_t from, uint64_t count, const
   }
 }
 
-// A range of at most kMaxIoSectors that begins in the file or, with `grow`, up to its greatest size.
+// A range of at most kMaxIoSectors.
 struct Range {
   uint64_t from;
   uint64_t count;

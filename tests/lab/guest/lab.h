@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * What the commands of the guest's `workload` program share: pages whose contents follow from a
- * seed, one line of JSON an event on standard output, options.
- */
+// What the commands of the guest's `workload` program share: pages whose contents follow from a
+// seed, one line of JSON an event on standard output, options.
 #ifndef TESTS_LAB_GUEST_LAB_H_
 #define TESTS_LAB_GUEST_LAB_H_
 
@@ -15,8 +13,9 @@
 /* ---- pages.c ---- */
 
 /*
- * Heap-like pages, generated: of every 100 pages about 10 are zero, 5 are unstamped copies of one of
- * kTemplates pages, and 85 are such a page with kStamps words that follow from seed, index and version.
+ * Heap-like pages, generated: of every 100 pages about 10 are zero, 5 are unstamped copies of one
+ * of kTemplates pages, and 85 are such a page with kStamps words that follow from seed, index and
+ * version.
  */
 #define kTemplates 256u
 #define kStamps 4u

@@ -27,7 +27,8 @@ static uint64_t PhysicalOffset(int file) {
   request.map.fm_length = kPageBytes;
   request.map.fm_flags = FIEMAP_FLAG_SYNC;
   request.map.fm_extent_count = 1;
-  if (ioctl(file, FS_IOC_FIEMAP, &request) != 0 || request.map.fm_mapped_extents != 1) Die("FIEMAP");
+  if (ioctl(file, FS_IOC_FIEMAP, &request) != 0) Die("FIEMAP");
+  if (request.map.fm_mapped_extents != 1) Die("no extent");
   return request.extent.fe_physical + kChangedPage * kPageBytes - request.extent.fe_logical;
 }
 

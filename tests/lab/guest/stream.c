@@ -90,7 +90,8 @@ int MakeFileCommand(void) {
   const uint64_t version = OptionNumber("version", 0);
   struct PageSource source;
   PageSourceInit(&source, OptionNumber("seed", 1));
-  const int file = open(path, O_WRONLY | O_CREAT | (OptionNumber("truncate", 1) ? O_TRUNC : 0), 0644);
+  const int truncate_flag = OptionNumber("truncate", 1) ? O_TRUNC : 0;
+  const int file = open(path, O_WRONLY | O_CREAT | truncate_flag, 0644);
   if (file < 0) Die(path);
   for (uint64_t index = 0; index < pages;) {
     size_t filled = 0;

@@ -82,6 +82,20 @@ std::uint64_t TestGuest::Stage(std::uint32_t lane, const tmem_desc& desc) {
   return counter;
 }
 
+std::uint64_t TestGuest::StagePut(const TestKey& key, const TestPage& page, std::uint32_t tag) {
+  tmem_desc desc = KeyDesc(TMEM_OP_PUT, key);
+  const std::uint32_t lane = LaneOf(key);
+  const LaneView& view = view_.lane(lane);
+  if (posted_[lane] >= view.slots() && !IsDone(lane, posted_[lane] - view.slots())) {
+    Publish(lane);
+    (void)WaitDone(lane, posted_[lane] - view.slots());
+  }
+  desc.value = posted_[lane] % view.slots();
+  desc.tag = tag;
+  std::memcpy(view.Slot(static_cast<std::uint32_t>(desc.value)).data(), page.data(), kPageBytes);
+  return Stage(lane, desc);
+}
+
 void TestGuest::Publish(std::uint32_t lane) {
   StoreRelease(view_.lane(lane).head().posted, tmem_u64{posted_[lane]});
   FullFence();
@@ -131,13 +145,11 @@ std::uint64_t TestGuest::CreatePool(tmem_pool_kind kind) {
 }
 
 tmem_status TestGuest::Put(const TestKey& key, const TestPage& page, std::uint32_t tag) {
-  tmem_desc desc = KeyDesc(TMEM_OP_PUT, key);
   const std::uint32_t lane = LaneOf(key);
-  desc.value = posted_[lane] % view_.lane(lane).slots();
-  desc.tag = tag;
-  std::memcpy(view_.lane(lane).Slot(static_cast<std::uint32_t>(desc.value)).data(), page.data(),
-              kPageBytes);
-  return static_cast<tmem_status>(Do(lane, desc).status);
+  const std::uint64_t counter = StagePut(key, page, tag);
+  Publish(lane);
+  (void)WaitDone(lane, counter);
+  return static_cast<tmem_status>(Result(lane, counter).status);
 }
 
 tmem_status TestGuest::PutFilled(const TestKey& key, std::uint64_t word, std::uint32_t tag) {

@@ -42,6 +42,8 @@ class TestGuest {
 
   // Fills the next entry of the lane; the host does not see it before Publish.
   std::uint64_t Stage(std::uint32_t lane, const tmem_desc& desc);
+  // Stages a put in a slot of its own; may publish and wait for one to become free.
+  std::uint64_t StagePut(const TestKey& key, const TestPage& page, std::uint32_t tag);
   // Hands over all that is staged in the lane; rings if the host is not awake.
   void Publish(std::uint32_t lane);
   bool IsDone(std::uint32_t lane, std::uint64_t counter) const;

@@ -82,6 +82,8 @@ bool IndexShard::WalkPoolLocked(FlushScope& scope, Detached& detached, Garbage& 
   }
   if (object == 0) object = guests_[scope.guest]->first_object[scope.pool_id];
   scope.at_object.reset();
+  // The pool may have ended since its handle was looked up, and its place be another pool's.
+  if (object != 0 && Object(object).pool != scope.pool) return true;
   for (size_t steps = 0; object != 0; ++steps) {
     const RecordNumber next = Object(object).next;
     const ObjectId id{Object(object).id};

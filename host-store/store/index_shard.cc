@@ -248,8 +248,14 @@ bool IndexShard::Grow(Claim claim) {
     }
     const ChunkNumber chunk = file_.Allocate(kRecordChunkBytes, claim);
     if (chunk == kNoChunk) return false;
-    MutexLock lock(mutex_);
-    arena->AddChunk(chunk);
+    bool needed = false;
+    {
+      MutexLock lock(mutex_);
+      needed = arena->free_records() == 0;
+      if (needed) arena->AddChunk(chunk);
+    }
+    // Another thread was faster, or freed a record: no chunk may stay without ever being used.
+    if (!needed) file_.Free(chunk, kRecordChunkBytes);
   }
   return true;
 }

@@ -204,8 +204,15 @@ bool PageSet::Grow(Lack lack, size_t size_class) {
   if (lack != Lack::kSlab) {
     const ChunkNumber chunk = records_file_->Allocate(kRecordChunkBytes, NeededClaim());
     if (chunk == kNoChunk) return false;
-    MutexLock lock(mutex_);
-    (lack == Lack::kPageRecord ? pages_ : heap_.records()).AddChunk(chunk);
+    bool needed = false;
+    {
+      MutexLock lock(mutex_);
+      RecordArena& arena = lack == Lack::kPageRecord ? pages_ : heap_.records();
+      needed = arena.free_records() == 0;
+      if (needed) arena.AddChunk(chunk);
+    }
+    // Another thread was faster, or freed a record: no chunk may stay without ever being used.
+    if (!needed) records_file_->Free(chunk, kRecordChunkBytes);
     return true;
   }
   // A slab of any class but raw may be larger than what one put was promised.
@@ -216,9 +223,9 @@ bool PageSet::Grow(Lack lack, size_t size_class) {
   bool added = false;
   {
     MutexLock lock(mutex_);
-    added = heap_.AddSlab(size_class, chunk);
+    added = !heap_.HasFreeSlot(size_class) && heap_.AddSlab(size_class, chunk);
   }
-  // Another thread took the last slab record: the caller looks again.
+  // Another thread was faster with a slab, or took the last record for one: the caller looks again.
   if (!added) slabs_file_->Free(chunk, bytes);
   return true;
 }
@@ -285,15 +292,17 @@ void PageSet::FreeGarbage(Garbage& garbage) {
 }
 
 bool PageSet::Trim() {
-  Garbage garbage;
-  {
-    MutexLock lock(mutex_);
-    pages_.Trim(garbage.records);
-    heap_.records().Trim(garbage.records);
+  for (bool trimmed = false;; trimmed = true) {
+    Garbage garbage;
+    {
+      MutexLock lock(mutex_);
+      garbage.slab = heap_.TakeUnused(garbage.records);
+      pages_.Trim(garbage.records);
+      heap_.records().Trim(garbage.records);
+    }
+    if (garbage.slab.bytes == 0 && garbage.records.empty()) return trimmed;
+    FreeGarbage(garbage);
   }
-  const bool trimmed = !garbage.records.empty();
-  FreeGarbage(garbage);
-  return trimmed;
 }
 
 PageSet::Figures PageSet::figures() const {
@@ -325,8 +334,8 @@ Result<void> PageSet::Check() const {
   if (records != pages_.live_records()) {
     return Error{ErrorCode::kInternal, records_file_->name() + ": a record is not in the table"};
   }
-  if (live_slots.size() != heap_.records().live_records()) {
-    return Error{ErrorCode::kInternal, records_file_->name() + ": an empty slab is kept"};
+  if (live_slots.size() > heap_.records().live_records()) {
+    return Error{ErrorCode::kInternal, records_file_->name() + ": a page in no slab"};
   }
   for (const auto& [slab, live] : live_slots) {
     if (heap_.Slab(slab).live != live) {

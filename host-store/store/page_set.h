@@ -89,7 +89,7 @@ class PageSet {
   };
   Figures figures() const;
 
-  // Gives up chunks kept though empty; true if there were any.
+  // Gives up chunks and slabs kept though empty; true if there were any.
   bool Trim();
 
   const MemoryFile& records_file() const { return *records_file_; }

@@ -12,7 +12,8 @@ SlabHeap::SlabHeap(MemoryFile& records, MemoryFile& slabs)
 uint8_t SlabHeap::GroupOf(const SlabRecord& slab) {
   const uint32_t slots = kSizeClassTable[slab.size_class].slots;
   if (slab.live == slots) return kFullGroup;
-  return static_cast<uint8_t>(slab.live * kGroups / slots);
+  if (slab.live == 0) return 0;
+  return static_cast<uint8_t>(1 + slab.live * (kGroups - 1) / slots);
 }
 
 void SlabHeap::Link(RecordNumber number) {
@@ -78,21 +79,31 @@ std::optional<SlabSlot> SlabHeap::Allocate(size_t size_class) {
 
 EmptySlab SlabHeap::Free(SlabSlot slot, ChunkList& emptied_records) {
   SlabRecord& slab = Record(slot.slab);
-  const SizeClass& size = kSizeClassTable[slab.size_class];
   --slab.live;
   ++free_slots_[slab.size_class];
-  if (slab.live != 0) {
-    std::memcpy(SlotBegin(records_.file(), slabs_, slot), &slab.free_head, sizeof(slab.free_head));
-    slab.free_head = static_cast<uint16_t>(slot.slot + 1);
-    Regroup(slot.slab);
-    return {};
+  if (slab.live == 0) return Remove(slot.slab, emptied_records);
+  std::memcpy(SlotBegin(records_.file(), slabs_, slot), &slab.free_head, sizeof(slab.free_head));
+  slab.free_head = static_cast<uint16_t>(slot.slot + 1);
+  Regroup(slot.slab);
+  return {};
+}
+
+EmptySlab SlabHeap::TakeUnused(ChunkList& emptied_records) {
+  for (const auto& groups : partial_) {
+    if (groups[0] != 0) return Remove(groups[0], emptied_records);
   }
-  Unlink(slot.slab);
+  return {};
+}
+
+EmptySlab SlabHeap::Remove(RecordNumber number, ChunkList& emptied_records) {
+  Unlink(number);
+  const SlabRecord& slab = Slab(number);
+  const SizeClass& size = kSizeClassTable[slab.size_class];
   free_slots_[slab.size_class] -= size.slots;
   slab_bytes_ -= size.slab_bytes;
   charged_bytes_ -= ChargedBytes(size.slab_bytes);
   const EmptySlab empty{slab.chunk, size.slab_bytes};
-  records_.Free(slot.slab, emptied_records);
+  records_.Free(number, emptied_records);
   return empty;
 }
 

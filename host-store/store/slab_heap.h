@@ -24,9 +24,10 @@ struct EmptySlab {
 };
 
 // Model: a slab serves one size class. Slabs with free slots are listed by how full they are, and
-// the fullest serve first, so that the emptiest become empty and go back to the kernel. Free slots
-// are linked through their own first bytes; a slab's record is in the set's metadata file.
-// Thread rule: guarded by the lock of its owner. Cost: constant.
+// the fullest serve first, so that the emptiest become empty and go back to the kernel. A slab that
+// was added but is not used yet, because a slot became free elsewhere, waits in a list of its own.
+// Free slots are linked through their own first bytes; a slab's record is in the set's metadata
+// file. Thread rule: guarded by the lock of its owner. Cost: constant.
 class SlabHeap {
  public:
   SlabHeap(MemoryFile& records, MemoryFile& slabs);
@@ -35,6 +36,8 @@ class SlabHeap {
   // Nothing when no slab of this class has a free slot.
   std::optional<SlabSlot> Allocate(size_t size_class);
   [[nodiscard]] EmptySlab Free(SlabSlot slot, ChunkList& emptied_records);
+  // Removes a slab that is not used yet, if there is one.
+  [[nodiscard]] EmptySlab TakeUnused(ChunkList& emptied_records);
 
   RecordArena& records() { return records_; }
   const RecordArena& records() const { return records_; }
@@ -64,6 +67,7 @@ class SlabHeap {
   void Link(RecordNumber slab);
   void Unlink(RecordNumber slab);
   void Regroup(RecordNumber slab);
+  EmptySlab Remove(RecordNumber slab, ChunkList& emptied_records);
 
   RecordArena records_;
   MemoryFile& slabs_;

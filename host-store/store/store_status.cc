@@ -17,6 +17,11 @@ Error Broken(const std::string& what) {
   return {ErrorCode::kInternal, "store: " + what};
 }
 
+Error Differ(const std::string& what, uint64_t recounted, uint64_t figure) {
+  return Broken(what + ": " + std::to_string(recounted) + " recounted, the figure is " +
+                std::to_string(figure));
+}
+
 }  // namespace
 
 GuestStatus Store::Impl::StatusOfGuest(const Guest& guest) const {
@@ -193,9 +198,11 @@ Result<void> Store::Impl::CheckBudget() const {
       }
     }
   }
-  if (slabs != budget_.account_bytes(Account::kSlabs)) return Broken("bytes of slabs");
-  if (metadata != budget_.account_bytes(Account::kMetadata)) return Broken("bytes of metadata");
-  if (promises != budget_.promises()) return Broken("promises");
+  const uint64_t slabs_charged = budget_.account_bytes(Account::kSlabs);
+  if (slabs != slabs_charged) return Differ("bytes of slabs", slabs, slabs_charged);
+  const uint64_t metadata_charged = budget_.account_bytes(Account::kMetadata);
+  if (metadata != metadata_charged) return Differ("bytes of metadata", metadata, metadata_charged);
+  if (promises != budget_.promises()) return Differ("promises", promises, budget_.promises());
   if (budget_.used_bytes() > budget_.limit_bytes()) return Broken("over the limit");
   if (budget_.persistent_bytes() > options_.pool_min_bytes) return Broken("over pool-min");
   if (budget_.overruns() != 0) return Broken("a promise was kept over the limit");

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Calls in flight on some lanes: hand over, spin briefly, sleep, give up in time. */
+#include "internal.h"
+
+/* What a sleeper looks at, without locks. */
+struct waiting {
+	struct tmem_client *client;
+	const struct tmem_batch *batch;
+};
+
+/**
+ * tmem_batch_add - a call that the next descriptor of a lane will answer
+ * @batch: batch with room
+ * @lane: lane
+ *
+ * Return: the call, for the descriptor's record.
+ */
+struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lane *lane)
+{
+	struct tmem_call *call = &batch->calls[batch->count++];
+
+	memset(call, 0, sizeof(*call));
+	call->slot = TMEM_NO_SLOT;
+	call->lane = (u8)lane->number;
+	batch->lanes |= 1ULL << lane->number;
+	return call;
+}
+
+static bool all_done(const struct tmem_batch *batch)
+{
+	u32 at = batch->count;
+
+	/* The last ones are done last, mostly. */
+	while (at > 0) {
+		if (!tmem_load_acquire(&batch->calls[--at].done))
+			return false;
+	}
+	return true;
+}
+
+static bool something_to_reap(struct tmem_client *client, u64 lanes)
+{
+	for (; lanes; lanes &= lanes - 1) {
+		const struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
+
+		if (tmem_read(&lane->head->done) != tmem_read(&lane->reaped))
+			return true;
+	}
+	return false;
+}
+
+static void reap_lanes(struct tmem_client *client, u64 lanes)
+{
+	for (; lanes; lanes &= lanes - 1) {
+		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
+		unsigned long flags;
+
+		if (tmem_read(&lane->head->done) == tmem_read(&lane->reaped))
+			continue;
+		flags = tmem_lock(&lane->lock);
+		tmem_reap(client, lane);
+		tmem_client_unlock(client, lane, flags);
+	}
+}
+
+static void watch_lanes(struct tmem_client *client, u64 lanes, int change)
+{
+	for (; lanes; lanes &= lanes - 1) {
+		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
+		unsigned long flags = tmem_lock(&lane->lock);
+
+		tmem_lane_watch(lane, change);
+		tmem_client_unlock(client, lane, flags);
+	}
+}
+
+static void publish_lanes(struct tmem_client *client, u64 lanes, enum tmem_kick_reason reason)
+{
+	for (; lanes; lanes &= lanes - 1) {
+		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
+		unsigned long flags = tmem_lock(&lane->lock);
+
+		tmem_lane_publish(lane);
+		tmem_client_unlock(client, lane, flags);
+	}
+	tmem_client_ring(client, reason);
+}
+
+static bool batch_moved(void *argument)
+{
+	struct waiting *waiting = argument;
+
+	return all_done(waiting->batch) ||
+	       something_to_reap(waiting->client, waiting->batch->lanes) ||
+	       !tmem_read(&waiting->client->ready);
+}
+
+static bool spin(struct tmem_client *client, struct tmem_batch *batch)
+{
+	u64 until_ns = tmem_now_ns() + client->options.spin_ns +
+		       batch->count * client->options.spin_page_ns;
+
+	do {
+		reap_lanes(client, batch->lanes);
+		if (all_done(batch))
+			return true;
+		tmem_relax();
+	} while (tmem_now_ns() < until_ns);
+	return false;
+}
+
+static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns)
+{
+	struct waiting waiting = { client, batch };
+	u64 now_ns;
+
+	watch_lanes(client, batch->lanes, 1);
+	tmem_full_fence();
+	for (;;) {
+		reap_lanes(client, batch->lanes);
+		now_ns = tmem_now_ns();
+		if (all_done(batch) || now_ns >= deadline_ns || !tmem_load_acquire(&client->ready))
+			break;
+		tmem_wait(&client->waitq, batch_moved, &waiting, deadline_ns - now_ns);
+	}
+	watch_lanes(client, batch->lanes, -1);
+}
+
+/* The calls not done by now are nobody's; their slots wait for the host (G5). */
+static bool disown_late(struct tmem_client *client, struct tmem_batch *batch)
+{
+	bool any = false;
+	u32 at;
+
+	for (at = 0; at < batch->count; at++) {
+		struct tmem_call *call = &batch->calls[at];
+		struct tmem_lane *lane = &client->lanes[call->lane];
+		unsigned long flags;
+
+		if (tmem_load_acquire(&call->done))
+			continue;
+		flags = tmem_lock(&lane->lock);
+		if (tmem_lane_disown(lane, call)) {
+			any = true;
+			call->slot = TMEM_NO_SLOT;
+			call->status = TMEM_STATUS_NONE;
+			if (tmem_lane_lost(lane))
+				lane->hints |= TMEM_HINT_TRIP;
+		}
+		tmem_client_unlock(client, lane, flags);
+	}
+	return any;
+}
+
+/**
+ * tmem_batch_wait - hand the batch's lanes over and wait for all its calls
+ * @client: client
+ * @batch: batch; all its descriptors are staged
+ * @deadline_ns: when to give up
+ * @reason: for the counters
+ *
+ * Everything staged in those lanes rides along. Afterwards no lane points to a call. A call whose
+ * status is TMEM_STATUS_NONE was not answered.
+ *
+ * Return: false if some call timed out.
+ */
+bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns,
+		     enum tmem_kick_reason reason)
+{
+	if (!batch->count)
+		return true;
+	publish_lanes(client, batch->lanes, reason);
+	if (spin(client, batch)) {
+		tmem_count(client, TMEM_COUNT_waits_spun);
+		return true;
+	}
+	tmem_count(client, TMEM_COUNT_waits_slept);
+	sleep_until_done(client, batch, deadline_ns);
+	/* A channel that is lost is known: nobody has waited in vain. */
+	if (!disown_late(client, batch) || !tmem_load_acquire(&client->ready))
+		return true;
+	tmem_count(client, TMEM_COUNT_timeouts);
+	return false;
+}
+
+struct room {
+	struct tmem_client *client;
+	struct tmem_lane *lane;
+};
+
+static bool lane_moved(void *argument)
+{
+	struct room *room = argument;
+
+	return tmem_read(&room->lane->free_slots) ||
+	       tmem_read(&room->lane->head->done) != tmem_read(&room->lane->reaped) ||
+	       !tmem_read(&room->client->ready);
+}
+
+/**
+ * tmem_wait_slot - sleep until a lane may have a free slot
+ * @client: client
+ * @lane: lane, not locked
+ * @deadline_ns: when to give up
+ *
+ * Return: false if it was in vain.
+ */
+bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 deadline_ns)
+{
+	struct room room = { client, lane };
+	u64 lanes = 1ULL << lane->number;
+	u64 now_ns = tmem_now_ns();
+	bool moved = false;
+
+	if (now_ns >= deadline_ns)
+		return false;
+	publish_lanes(client, lanes, TMEM_KICK_PUT);
+	watch_lanes(client, lanes, 1);
+	tmem_full_fence();
+	moved = tmem_wait(&client->waitq, lane_moved, &room, deadline_ns - now_ns);
+	watch_lanes(client, lanes, -1);
+	reap_lanes(client, lanes);
+	return moved && tmem_load_acquire(&client->ready);
+}
+
+/**
+ * tmem_batch_give_slots - the caller has copied out of the slots of its calls
+ * @client: client
+ * @batch: batch that was waited for
+ */
+void tmem_batch_give_slots(struct tmem_client *client, struct tmem_batch *batch)
+{
+	u64 lanes = batch->lanes;
+
+	for (; lanes; lanes &= lanes - 1) {
+		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
+		unsigned long flags = tmem_lock(&lane->lock);
+		u32 at;
+
+		for (at = 0; at < batch->count; at++) {
+			struct tmem_call *call = &batch->calls[at];
+
+			if (call->lane != lane->number || call->slot == TMEM_NO_SLOT)
+				continue;
+			tmem_lane_give_slot(lane, call->slot);
+			call->slot = TMEM_NO_SLOT;
+		}
+		if (lane->waiters)
+			lane->hints |= TMEM_HINT_WAKE;
+		tmem_client_unlock(client, lane, flags);
+	}
+	batch->count = 0;
+	batch->lanes = 0;
+}

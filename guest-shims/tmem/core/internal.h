@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of the core share and nobody else calls. */
+#ifndef TMEM_CORE_INTERNAL_H
+#define TMEM_CORE_INTERNAL_H
+
+#include "client.h"
+
+/* Entries of a ring that puts and gets leave to flushes. */
+#define TMEM_FLUSH_RESERVE(lane) ((lane)->entries / 8)
+
+/**
+ * struct tmem_batch - calls in flight that one caller waits for
+ * @lanes: bit i: a call is in lane i
+ * @count: calls
+ * @calls: calls
+ */
+struct tmem_batch {
+	u64 lanes;
+	u32 count;
+	struct tmem_call calls[TMEM_GET_MAX];
+};
+
+static inline void tmem_count_many(struct tmem_client *client, enum tmem_counter counter, u64 by)
+{
+	tmem_fetch_add(&client->counters[counter], by);
+}
+
+static inline void tmem_count(struct tmem_client *client, enum tmem_counter counter)
+{
+	tmem_count_many(client, counter, 1);
+}
+
+static inline struct tmem_lane *tmem_lane_of_key(struct tmem_client *client, u64 handle,
+						 const u64 object[3], u64 index)
+{
+	return &client->lanes[tmem_lane_of(handle, object, index, client->key_lanes)];
+}
+
+static inline struct tmem_desc tmem_desc_of(enum tmem_op op, u64 handle, const u64 object[3],
+					    u64 index)
+{
+	struct tmem_desc desc = { 0 };
+
+	desc.op = op;
+	desc.pool = handle;
+	if (object) {
+		desc.object[0] = object[0];
+		desc.object[1] = object[1];
+		desc.object[2] = object[2];
+	}
+	desc.index = index;
+	return desc;
+}
+
+static inline struct tmem_record tmem_record_of(enum tmem_op op)
+{
+	struct tmem_record record = { 0 };
+
+	record.op = op;
+	record.slot = TMEM_NO_SLOT;
+	record.table_key = TMEM_TABLE_NONE;
+	return record;
+}
+
+/* Bits of a swap area. A word is a block of the lane hash. */
+#define TMEM_WORD_SLOTS TMEM_LANE_BLOCK_PAGES
+
+static inline u32 tmem_word_mask(u64 slot)
+{
+	return 1U << (slot % TMEM_WORD_SLOTS);
+}
+
+static inline bool tmem_bit_is_set(const u32 *bits, u64 slot)
+{
+	return bits[slot / TMEM_WORD_SLOTS] & tmem_word_mask(slot);
+}
+
+static inline void tmem_bit_set(u32 *bits, u64 slot)
+{
+	bits[slot / TMEM_WORD_SLOTS] |= tmem_word_mask(slot);
+}
+
+static inline void tmem_bit_clear(u32 *bits, u64 slot)
+{
+	bits[slot / TMEM_WORD_SLOTS] &= ~tmem_word_mask(slot);
+}
+
+static inline u64 tmem_area_words(const struct tmem_swap_area *area)
+{
+	return (area->slots + TMEM_WORD_SLOTS - 1) / TMEM_WORD_SLOTS;
+}
+
+/* kick.c */
+void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane, unsigned long flags);
+void tmem_reap(struct tmem_client *client, struct tmem_lane *lane);
+bool tmem_make_room(struct tmem_client *client, struct tmem_lane *lane, u32 reserve);
+u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *lane);
+void tmem_staged(struct tmem_lane *lane, enum tmem_op op);
+void tmem_want_work(struct tmem_client *client);
+bool tmem_host_lost(struct tmem_client *client, enum tmem_page_kind kind);
+void tmem_trip(struct tmem_client *client, enum tmem_page_kind kind);
+bool tmem_lane_lost(const struct tmem_lane *lane);
+
+/* batch.c */
+struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lane *lane);
+bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns,
+		     enum tmem_kick_reason reason);
+bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 deadline_ns);
+void tmem_batch_give_slots(struct tmem_client *client, struct tmem_batch *batch);
+
+/* pool.c, admin held */
+int tmem_control(struct tmem_client *client, const struct tmem_desc *desc, u64 *value);
+void tmem_pools_open(struct tmem_client *client);
+void tmem_pools_close(struct tmem_client *client, bool persistent_too);
+
+/* flush.c, lane locked */
+void tmem_owe_range(struct tmem_client *client, struct tmem_lane *lane, u32 pool,
+		    const u64 object[3], u64 first, u64 last);
+void tmem_post_flush(struct tmem_client *client, struct tmem_lane *lane, u64 handle,
+		     const struct tmem_key *key);
+void tmem_cancel_staged(struct tmem_client *client, struct tmem_lane *lane, u64 handle,
+			const struct tmem_key *key, u64 entry);
+void tmem_drop_key(struct tmem_client *client, struct tmem_lane *lane, u64 handle,
+		   const struct tmem_key *key);
+bool tmem_staged_put(const struct tmem_lane *lane, u32 at, u64 *entry);
+bool tmem_drain_debt(struct tmem_client *client, struct tmem_lane *lane);
+
+/**
+ * struct tmem_swap_put - one page on its way into the swap pool
+ * @area: number of its area
+ * @slot: swap slot
+ * @tag: remembered for it, and kept by the host
+ * @filled: it is @word repeated
+ * @replay: it was promised before a reset: only if the slot still holds that promise
+ * @word: see @filled
+ * @page: 4096 bytes, unless @filled
+ */
+struct tmem_swap_put {
+	u32 area;
+	u64 slot;
+	u32 tag;
+	bool filled;
+	bool replay;
+	u64 word;
+	const void *page;
+};
+
+/* swap.c */
+enum tmem_swap_stored tmem_swap_push(struct tmem_client *client, const struct tmem_swap_put *put,
+				     u64 deadline_ns);
+
+#endif /* TMEM_CORE_INTERNAL_H */

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Handing lanes over to the host, and taking back what it has done. */
+#include "internal.h"
+
+/*
+ * A ring that the host has not answered with a heartbeat is repeated after this long: a doorbell
+ * may get lost with the daemon that was to hear it.
+ */
+#define RING_AGAIN_NS (10 * TMEM_NS_PER_MS)
+
+/**
+ * tmem_want_work - let tmem_client_work run soon
+ * @client: client
+ */
+void tmem_want_work(struct tmem_client *client)
+{
+	/* Once until the worker has begun: the kick itself may find that work is wanted. */
+	if (tmem_read(&client->wants_work))
+		return;
+	tmem_write(&client->wants_work, 1U);
+	client->options.ops->kick_soon(client->options.context);
+}
+
+/**
+ * tmem_trip - a wait for the host timed out
+ * @client: client
+ * @kind: of the pages
+ */
+void tmem_trip(struct tmem_client *client, enum tmem_page_kind kind)
+{
+	if (!tmem_breaker_trip(&client->breakers[kind], &client->window.header->host))
+		return;
+	tmem_count(client, TMEM_COUNT_breaker_trips);
+	tmem_want_work(client);
+}
+
+/**
+ * tmem_host_lost - would it be useless to ask the host now?
+ * @client: client
+ * @kind: of the pages
+ */
+bool tmem_host_lost(struct tmem_client *client, enum tmem_page_kind kind)
+{
+	return !tmem_load_acquire(&client->ready) ||
+	       tmem_breaker_is_open(&client->breakers[kind], &client->window.header->host);
+}
+
+/**
+ * tmem_lane_lost - half of the lane's slots are in quarantine
+ * @lane: lane, locked
+ */
+bool tmem_lane_lost(const struct tmem_lane *lane)
+{
+	return lane->quarantined && lane->quarantined * 2 >= lane->slots;
+}
+
+/**
+ * tmem_client_unlock - unlock a lane and do what is to be done without the lock
+ * @client: client
+ * @lane: lane, locked
+ * @flags: as tmem_lock returned them
+ */
+void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane, unsigned long flags)
+{
+	const struct tmem_client_ops *ops = client->options.ops;
+	u32 hints = lane->hints;
+	u32 reason = hints & TMEM_HINT_FLUSH ? TMEM_KICK_FLUSH : TMEM_KICK_PUT;
+
+	lane->hints = 0;
+	tmem_unlock(&lane->lock, flags);
+	if (!hints)
+		return;
+	if (hints & TMEM_HINT_WAKE)
+		tmem_wake(&client->waitq);
+	if (hints & TMEM_HINT_TRIP) {
+		tmem_trip(client, TMEM_KIND_EPHEMERAL);
+		tmem_trip(client, TMEM_KIND_PERSISTENT);
+	}
+	if (hints & TMEM_HINT_WORK)
+		tmem_want_work(client);
+	if (hints & TMEM_HINT_SOON) {
+		tmem_write(&client->soon_reason, reason);
+		ops->kick_soon(client->options.context);
+	} else if ((hints & TMEM_HINT_LATER) && !tmem_read(&client->later_armed)) {
+		tmem_write(&client->later_reason, reason);
+		tmem_write(&client->later_armed, 1U);
+		ops->kick_later(client->options.context);
+	}
+}
+
+/**
+ * tmem_staged - a descriptor was staged that nobody waits for
+ * @lane: lane, locked
+ * @op: what it does
+ *
+ * Publishes the lane when that makes a batch.
+ */
+void tmem_staged(struct tmem_lane *lane, enum tmem_op op)
+{
+	if (op != TMEM_OP_PUT)
+		lane->hints |= TMEM_HINT_FLUSH;
+	if (lane->staged - lane->posted >= TMEM_STAGED_MAX) {
+		tmem_lane_publish(lane);
+		lane->hints |= TMEM_HINT_SOON;
+	} else {
+		lane->hints |= TMEM_HINT_LATER;
+	}
+}
+
+static bool status_is_known(u32 status)
+{
+	return (status >= TMEM_STATUS_OK && status <= TMEM_STATUS_NOT_TAKEN) ||
+	       (status >= TMEM_STATUS_NO_SPACE && status <= TMEM_STATUS_CODEC) ||
+	       (status >= TMEM_STATUS_BAD_OP && status <= TMEM_STATUS_BAD_RANGE);
+}
+
+/* An ephemeral put that the table knows has been answered. */
+static void put_done(struct tmem_client *client, struct tmem_lane *lane,
+		     const struct tmem_completion *completion)
+{
+	u32 at = tmem_table_of_entry(&lane->table, completion->record.table_key,
+				     (u32)completion->entry);
+	struct tmem_key key;
+
+	if (completion->status == TMEM_STATUS_OK)
+		return;
+	if (completion->status == TMEM_STATUS_NO_SPACE)
+		tmem_count(client, TMEM_COUNT_puts_refused_no_space);
+	else if (completion->status == TMEM_STATUS_FROZEN)
+		tmem_count(client, TMEM_COUNT_puts_refused_frozen);
+	else
+		tmem_count(client, TMEM_COUNT_puts_refused_other);
+	if (at == TMEM_TABLE_NONE)
+		return;
+	tmem_table_key_at(&lane->table, at, &key);
+	tmem_table_remove(&lane->table, at);
+	/* What we do not understand may have left anything behind. */
+	if (!status_is_known(completion->status) || completion->status == TMEM_STATUS_MISS ||
+	    completion->status == TMEM_STATUS_NOT_TAKEN)
+		tmem_owe_range(client, lane, key.pool, key.object, key.index, key.index);
+}
+
+static void account(struct tmem_client *client, struct tmem_lane *lane,
+		    const struct tmem_completion *completion)
+{
+	if (!status_is_known(completion->status))
+		tmem_count(client, TMEM_COUNT_unknown_statuses);
+	if (completion->record.area)
+		tmem_swap_put_done(client, completion);
+	else if (completion->record.op == TMEM_OP_PUT)
+		put_done(client, lane, completion);
+	else if (completion->record.op == TMEM_OP_GET && completion->record.quarantined)
+		tmem_count(client, TMEM_COUNT_late_completions);
+}
+
+/**
+ * tmem_reap - take back all that the host has done in a lane
+ * @client: client
+ * @lane: lane, locked
+ */
+void tmem_reap(struct tmem_client *client, struct tmem_lane *lane)
+{
+	struct tmem_completion completion;
+	bool was_insane = lane->insane;
+
+	/* During a registration the host zeroes the counters: that is not insane. */
+	if (!tmem_load_acquire(&client->ready))
+		return;
+	while (tmem_lane_next_done(lane, &completion)) {
+		account(client, lane, &completion);
+		if (lane->waiters)
+			lane->hints |= TMEM_HINT_WAKE;
+	}
+	if (lane->insane && !was_insane) {
+		tmem_count(client, TMEM_COUNT_insane_windows);
+		tmem_write(&client->ready, 0U);
+		lane->hints |= TMEM_HINT_WORK | TMEM_HINT_WAKE;
+	}
+	if (tmem_debt_any(&lane->debt) && tmem_lane_has_room(lane, 0))
+		lane->hints |= TMEM_HINT_SOON;
+}
+
+/**
+ * tmem_make_room - is there room for a descriptor, at once?
+ * @client: client
+ * @lane: lane, locked
+ * @reserve: entries to be left for flushes
+ */
+bool tmem_make_room(struct tmem_client *client, struct tmem_lane *lane, u32 reserve)
+{
+	if (tmem_lane_has_room(lane, reserve))
+		return true;
+	tmem_reap(client, lane);
+	if (tmem_lane_has_room(lane, reserve))
+		return true;
+	if (tmem_lane_publish(lane))
+		lane->hints |= TMEM_HINT_SOON;
+	return false;
+}
+
+/**
+ * tmem_make_slot - take a slot that is free or was just completed
+ * @client: client
+ * @lane: lane, locked
+ *
+ * Return: slot or TMEM_NO_SLOT.
+ */
+u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *lane)
+{
+	u32 slot = tmem_lane_take_slot(lane);
+
+	if (slot != TMEM_NO_SLOT)
+		return slot;
+	tmem_reap(client, lane);
+	slot = tmem_lane_take_slot(lane);
+	if (slot == TMEM_NO_SLOT && tmem_lane_publish(lane))
+		lane->hints |= TMEM_HINT_SOON;
+	return slot;
+}
+
+static void count_ring(struct tmem_client *client, enum tmem_kick_reason reason)
+{
+	static const enum tmem_counter by_reason[] = {
+		TMEM_COUNT_doorbells_put, TMEM_COUNT_doorbells_get,
+		TMEM_COUNT_doorbells_flush, TMEM_COUNT_doorbells_other,
+	};
+
+	tmem_count(client, TMEM_COUNT_doorbells_rung);
+	tmem_count(client, by_reason[reason]);
+}
+
+/**
+ * tmem_client_ring - ring unless the host looks anyway
+ * @client: client
+ * @reason: for the counters
+ *
+ * The caller has published. A host that is awake, or that was rung and has not woken up yet,
+ * looks at the lanes again before it sleeps.
+ */
+void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+	u64 heartbeat, now_ns;
+
+	tmem_full_fence();
+	if (tmem_read(&host->awake)) {
+		tmem_count(client, TMEM_COUNT_doorbells_suppressed);
+		return;
+	}
+	heartbeat = tmem_read(&host->heartbeat);
+	now_ns = tmem_now_ns();
+	if (tmem_read(&client->rung) && heartbeat == tmem_read(&client->rung_heartbeat) &&
+	    now_ns - tmem_read(&client->rung_ns) < RING_AGAIN_NS) {
+		tmem_count(client, TMEM_COUNT_doorbells_suppressed);
+		return;
+	}
+	tmem_write(&client->rung_heartbeat, heartbeat);
+	tmem_write(&client->rung_ns, now_ns);
+	tmem_write(&client->rung, 1U);
+	count_ring(client, reason);
+	client->options.ops->ring(client->options.context);
+}
+
+/**
+ * tmem_client_kick - publish what is staged and ring
+ * @client: client
+ * @reason: for the counters
+ *
+ * From a timer or an interrupt: no lock of anybody's may be held.
+ */
+void tmem_client_kick(struct tmem_client *client, enum tmem_kick_reason reason)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+	bool unseen = false;
+	u32 at;
+
+	tmem_write(&client->later_armed, 0U);
+	if (!tmem_load_acquire(&client->ready))
+		return;
+	for (at = 0; at < client->key_lanes; at++) {
+		struct tmem_lane *lane = &client->lanes[at];
+		unsigned long flags = tmem_lock(&lane->lock);
+
+		tmem_reap(client, lane);
+		if (tmem_debt_any(&lane->debt))
+			tmem_drain_debt(client, lane);
+		tmem_lane_publish(lane);
+		unseen |= lane->posted != lane->reaped;
+		tmem_client_unlock(client, lane, flags);
+	}
+	if (unseen)
+		tmem_client_ring(client, reason);
+	if (tmem_read(&host->epoch) != client->epoch || tmem_read(&host->resets) != client->resets)
+		tmem_write(&client->wants_work, 1U);
+}
+
+/**
+ * tmem_client_kick_soon - what ops->kick_soon asked for
+ * @client: client
+ */
+void tmem_client_kick_soon(struct tmem_client *client)
+{
+	tmem_client_kick(client, tmem_read(&client->soon_reason));
+}
+
+/**
+ * tmem_client_kick_later - what ops->kick_later asked for
+ * @client: client
+ */
+void tmem_client_kick_later(struct tmem_client *client)
+{
+	tmem_client_kick(client, tmem_read(&client->later_reason));
+}
+
+/**
+ * tmem_client_interrupt - the host has notified the guest
+ * @client: client
+ *
+ * Return: whether tmem_client_work has something to do.
+ */
+bool tmem_client_interrupt(struct tmem_client *client)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+
+	tmem_wake(&client->waitq);
+	return tmem_read(&host->epoch) != client->epoch ||
+	       tmem_read(&host->resets) != client->resets ||
+	       tmem_credit_available(&client->credit) > tmem_read(&host->credits_target);
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* One lane of the window: its ring, its slots, and what this side remembers of both. */
+#include "lane.h"
+
+static struct tmem_record *record_at(const struct tmem_lane *lane, u64 entry)
+{
+	return &lane->records[entry & (lane->entries - 1)];
+}
+
+/**
+ * tmem_lane_init - take over a lane's part of the window
+ * @lane: set
+ * @memory: the lane's first byte
+ * @number: lane
+ * @entries: descriptors of its ring, a power of two
+ * @slots: its payload slots
+ *
+ * Return: 0, -ENOMEM.
+ */
+int tmem_lane_init(struct tmem_lane *lane, void *memory, u32 number, u32 entries, u32 slots)
+{
+	u32 slot;
+
+	memset(lane, 0, sizeof(*lane));
+	tmem_lock_init(&lane->lock);
+	lane->head = memory;
+	lane->ring = (struct tmem_desc *)((u8 *)memory + TMEM_PAGE_BYTES);
+	lane->payload = (u8 *)memory + tmem_slots_offset(entries);
+	lane->number = number;
+	lane->entries = entries;
+	lane->slots = slots;
+	lane->records = tmem_alloc(sizeof(*lane->records) * entries);
+	lane->free_stack = tmem_alloc(sizeof(*lane->free_stack) * (slots + 1));
+	if (!lane->records || !lane->free_stack) {
+		tmem_lane_destroy(lane);
+		return -ENOMEM;
+	}
+	for (slot = 0; slot < slots; slot++)
+		lane->free_stack[slot] = (u16)(slots - 1 - slot);
+	lane->free_slots = slots;
+	return 0;
+}
+
+/**
+ * tmem_lane_destroy - free what this side remembers
+ * @lane: lane that nobody uses any more
+ */
+void tmem_lane_destroy(struct tmem_lane *lane)
+{
+	tmem_table_destroy(&lane->table);
+	tmem_free(lane->records);
+	tmem_free(lane->free_stack);
+	lane->records = NULL;
+	lane->free_stack = NULL;
+}
+
+static void finish_call(struct tmem_call *call, const struct tmem_completion *completion)
+{
+	call->status = completion->status;
+	call->flags = completion->flags;
+	call->tag = completion->tag;
+	call->value = completion->value;
+	tmem_store_release(&call->done, 1);
+}
+
+/**
+ * tmem_lane_abort - let go of everybody who waits, the channel is lost
+ * @lane: lane, locked
+ *
+ * Their slots stay in quarantine: the host may still write there.
+ */
+void tmem_lane_abort(struct tmem_lane *lane)
+{
+	struct tmem_completion nothing = { 0 };
+	u64 entry;
+
+	for (entry = lane->reaped; entry != lane->staged; entry++) {
+		struct tmem_record *record = record_at(lane, entry);
+
+		if (!record->call)
+			continue;
+		record->call->slot = TMEM_NO_SLOT;
+		finish_call(record->call, &nothing);
+		record->call = NULL;
+		if (record->slot != TMEM_NO_SLOT) {
+			record->quarantined = true;
+			lane->quarantined++;
+		}
+	}
+}
+
+/**
+ * tmem_lane_reset - start again after a registration
+ * @lane: lane, locked, aborted before
+ *
+ * Slots of ring entries become free. Those that someone of this guest is copying in or out of
+ * stay his.
+ */
+void tmem_lane_reset(struct tmem_lane *lane)
+{
+	u64 entry;
+
+	for (entry = lane->reaped; entry != lane->staged; entry++) {
+		struct tmem_record *record = record_at(lane, entry);
+
+		if (record->slot != TMEM_NO_SLOT)
+			tmem_lane_give_slot(lane, record->slot);
+	}
+	lane->staged = 0;
+	lane->posted = 0;
+	lane->reaped = 0;
+	lane->quarantined = 0;
+	lane->insane = false;
+	lane->generation++;
+	tmem_write(&lane->head->guest_waits, lane->waiters ? 1U : 0U);
+}
+
+/**
+ * tmem_lane_take_slot - take a free slot
+ * @lane: lane, locked
+ *
+ * Return: the slot, now the caller's, or TMEM_NO_SLOT.
+ */
+u32 tmem_lane_take_slot(struct tmem_lane *lane)
+{
+	return lane->free_slots ? lane->free_stack[--lane->free_slots] : TMEM_NO_SLOT;
+}
+
+/**
+ * tmem_lane_give_slot - a slot is free again
+ * @lane: lane, locked
+ * @slot: slot that nobody else owns
+ */
+void tmem_lane_give_slot(struct tmem_lane *lane, u32 slot)
+{
+	lane->free_stack[lane->free_slots++] = (u16)slot;
+}
+
+/**
+ * tmem_lane_page - the memory of a slot
+ * @lane: lane
+ * @slot: slot that the caller owns
+ */
+void *tmem_lane_page(const struct tmem_lane *lane, u32 slot)
+{
+	return lane->payload + ((size_t)slot << TMEM_PAGE_SHIFT);
+}
+
+/**
+ * tmem_lane_has_room - can a descriptor be staged?
+ * @lane: lane, locked
+ * @reserve: entries to be left for others
+ */
+bool tmem_lane_has_room(const struct tmem_lane *lane, u32 reserve)
+{
+	return lane->staged - lane->reaped + reserve < lane->entries;
+}
+
+/**
+ * tmem_lane_stage - write a descriptor at the ring's end
+ * @lane: lane, locked, with room
+ * @desc: descriptor
+ * @record: what to remember of it
+ *
+ * Return: its position.
+ */
+u64 tmem_lane_stage(struct tmem_lane *lane, const struct tmem_desc *desc,
+		    const struct tmem_record *record)
+{
+	u64 entry = lane->staged++;
+
+	tmem_lane_restage(lane, entry, desc, record);
+	return entry;
+}
+
+/**
+ * tmem_lane_restage - write another descriptor over one that is not published
+ * @lane: lane, locked
+ * @entry: its position
+ * @desc: descriptor
+ * @record: what to remember of it
+ */
+void tmem_lane_restage(struct tmem_lane *lane, u64 entry, const struct tmem_desc *desc,
+		       const struct tmem_record *record)
+{
+	lane->ring[entry & (lane->entries - 1)] = *desc;
+	*record_at(lane, entry) = *record;
+}
+
+/**
+ * tmem_lane_is_staged - is this entry written but not published?
+ * @lane: lane, locked
+ * @entry_low: low half of its position; may be one of long ago
+ * @entry: set to the position
+ *
+ * Of an old position the caller compares what the record says.
+ */
+bool tmem_lane_is_staged(const struct tmem_lane *lane, u32 entry_low, u64 *entry)
+{
+	u32 ahead = entry_low - (u32)lane->posted;
+
+	if (ahead >= lane->staged - lane->posted)
+		return false;
+	*entry = lane->posted + ahead;
+	return true;
+}
+
+/**
+ * tmem_lane_extend_flush - let the last staged flush cover one page more
+ * @lane: lane, locked
+ * @pool: handle
+ * @object: id
+ * @index: page
+ *
+ * Only the very last entry may grow: an earlier one has puts behind it that must stay behind.
+ *
+ * Return: false if the last entry is not a flush of the pages just before.
+ */
+bool tmem_lane_extend_flush(struct tmem_lane *lane, u64 pool, const u64 object[3], u64 index)
+{
+	struct tmem_desc *last;
+
+	if (lane->staged == lane->posted || record_at(lane, lane->staged - 1)->op != TMEM_OP_FLUSH)
+		return false;
+	/* Not published: the host has no business here. If it writes nevertheless, it harms itself. */
+	last = &lane->ring[(lane->staged - 1) & (lane->entries - 1)];
+	if (last->pool != pool || last->object[0] != object[0] || last->object[1] != object[1] ||
+	    last->object[2] != object[2] || last->count == 0xffffffffU ||
+	    last->index + last->count != index)
+		return false;
+	last->count++;
+	return true;
+}
+
+/**
+ * tmem_lane_publish - hand everything staged to the host
+ * @lane: lane, locked
+ *
+ * The caller fences and rings after unlocking.
+ *
+ * Return: whether there was anything.
+ */
+bool tmem_lane_publish(struct tmem_lane *lane)
+{
+	if (lane->posted == lane->staged)
+		return false;
+	tmem_write(&lane->posted, lane->staged);
+	tmem_store_release(&lane->head->posted, lane->staged);
+	return true;
+}
+
+/**
+ * tmem_lane_next_done - take the next completed entry
+ * @lane: lane, locked
+ * @completion: set
+ *
+ * Gives its slot back, or to the waiter of a get; tells the waiter.
+ *
+ * Return: false if there is none. lane->insane says that there will be none.
+ */
+bool tmem_lane_next_done(struct tmem_lane *lane, struct tmem_completion *completion)
+{
+	u64 done = tmem_load_acquire(&lane->head->done);
+	const struct tmem_desc *desc;
+	struct tmem_record *record;
+
+	if (lane->insane || done - lane->reaped > lane->posted - lane->reaped) {
+		lane->insane = true;
+		return false;
+	}
+	if (done == lane->reaped)
+		return false;
+	desc = &lane->ring[lane->reaped & (lane->entries - 1)];
+	record = record_at(lane, lane->reaped);
+	completion->record = *record;
+	completion->entry = lane->reaped;
+	completion->status = tmem_read(&desc->status);
+	completion->flags = tmem_read(&desc->flags);
+	completion->tag = tmem_read(&desc->tag);
+	completion->value = tmem_read(&desc->value);
+	tmem_write(&lane->reaped, lane->reaped + 1);
+	if (record->call)
+		finish_call(record->call, completion);
+	else if (record->slot != TMEM_NO_SLOT)
+		tmem_lane_give_slot(lane, record->slot);
+	if (record->quarantined)
+		lane->quarantined--;
+	record->call = NULL;
+	record->slot = TMEM_NO_SLOT;
+	return true;
+}
+
+/**
+ * tmem_lane_disown - nobody waits for this call any more
+ * @lane: lane, locked
+ * @call: call that timed out
+ *
+ * Its slot goes into quarantine.
+ *
+ * Return: false if the call was done after all.
+ */
+bool tmem_lane_disown(struct tmem_lane *lane, struct tmem_call *call)
+{
+	u64 entry;
+
+	for (entry = lane->reaped; entry != lane->staged; entry++) {
+		struct tmem_record *record = record_at(lane, entry);
+
+		if (record->call != call)
+			continue;
+		record->call = NULL;
+		if (record->slot != TMEM_NO_SLOT) {
+			record->quarantined = true;
+			lane->quarantined++;
+		}
+		return true;
+	}
+	return false;
+}
+
+/**
+ * tmem_lane_watch - somebody goes to sleep until `done` moves, or is back
+ * @lane: lane, locked
+ * @change: 1 or -1
+ */
+void tmem_lane_watch(struct tmem_lane *lane, int change)
+{
+	lane->waiters += (u32)change;
+	tmem_write(&lane->head->guest_waits, lane->waiters ? 1U : 0U);
+}

@@ -55,9 +55,10 @@ IndexShard& Store::Impl::ShardOf(const KeyPath& path, Lifetime lifetime) const {
 
 Store::Impl::Resolved Store::Impl::Resolve(Guest& guest, PoolHandle handle) {
   const auto id = static_cast<uint32_t>(handle);
-  if (id >= guest.pools.size()) return {.outcome = Outcome::kBadPool};
+  const bool has_generation = static_cast<uint64_t>(handle) >> 32 != 0;
+  if (id >= guest.pools.size() || !has_generation) return {.outcome = Outcome::kBadPool};
   Pool& pool = guest.pools[id];
-  if (pool.handle.load() == static_cast<uint64_t>(handle) && handle != PoolHandle{0}) {
+  if (pool.handle.load() == static_cast<uint64_t>(handle)) {
     return {Outcome::kOk, &pool, id, pool.lifetime.load()};
   }
   return {.outcome = pool.was_used.load() ? Outcome::kStalePool : Outcome::kBadPool};

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "compress/same_filled.h"
+#include "compress/sample_pages.h"
 #include "host-store/base/clock.h"
 #include "host-store/store/fault_plan.h"
 #include "host-store/store/store.h"
@@ -19,8 +20,6 @@ namespace tmem {
 
 inline constexpr uint64_t kMiB = 1 << 20;
 inline constexpr LaneFilter kAllLanes{0, 1};
-
-using PageBytes = std::array<std::byte, kPageBytes>;
 
 // How much of a page is random, which decides how it is kept.
 enum class Fill { kCompressible, kRandom };

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "compress/sample_pages.h"
 #include "host-store/base/clock.h"
 #include "host-store/store/store.h"
 #include "tests/store_model/history.h"
@@ -40,11 +41,6 @@ constexpr uint32_t kChecksPerRound = 4;
 // 8 rounds of 4 threads: 2.1 million operations.
 constexpr uint32_t kRounds = 8;
 constexpr uint32_t kOpsOfThread = 66'000;
-
-uint64_t Seed() {
-  const char* given = std::getenv("TMEM_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-}
 
 // Moments. Relaxed: the counter must not order the threads' other accesses, or the thread sanitizer
 // would see no race; as a locked instruction it still tells what came before what.
@@ -490,9 +486,8 @@ class Round {
 };
 
 TEST(StoreModel, EveryResultIsLegal) {
-  const uint64_t seed = Seed();
+  const uint64_t seed = TestSeed();
   const uint32_t rounds = std::getenv("TMEM_LONG") != nullptr ? 5 * kRounds : kRounds;
-  std::printf("seed %" PRIu64 " (TMEM_SEED=%" PRIu64 " chooses the same operations)\n", seed, seed);
   std::map<std::string, uint64_t> totals;
   for (uint32_t i = 0; i < rounds && !testing::Test::HasFailure(); ++i) {
     const Scenario& scenario = kScenarios[i % std::size(kScenarios)];

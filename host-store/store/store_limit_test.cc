@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The hard limit: what is evicted, what never is, and what credits are worth.
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "host-store/store/store_test_util.h"
+
+namespace tmem {
+namespace {
+
+class StoreLimit : public StoreTest {
+ protected:
+  void ExpectWithinLimit() {
+    const StoreStatus status = store_->Status();
+    ASSERT_LE(status.used_bytes, status.limit_bytes);
+  }
+  uint64_t EphemeralPages(GuestId guest) { return store_->StatusOf(guest).ephemeral_pages; }
+};
+
+TEST_F(StoreLimit, EphemeralPutsEvictTheOldest) {
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    ASSERT_EQ(Put(ephemeral_, i, MakePage(i, Fill::kRandom)), Outcome::kOk);
+    if (i % 16 == 0) store_->Settle(16);
+    if (i % 500 == 0) ExpectWithinLimit();
+  }
+  EXPECT_GT(EphemeralPages(guest_), 2500u) << "of 4096 that the limit could hold raw";
+  EXPECT_GT(store_->StatusOf(guest_).pages_evicted, 5000u);
+  uint64_t newest = 0;
+  PageBytes out;
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const bool hit = Get(ephemeral_, i, out).outcome == Outcome::kOk;
+    if (i < 5'000) {
+      EXPECT_FALSE(hit) << i;
+    } else if (i >= 8'000) {
+      newest += hit;
+    }
+  }
+  EXPECT_EQ(newest, 2000u);
+}
+
+TEST_F(StoreLimit, PagesThatCameBackOutliveThoseSeenOnce) {
+  for (uint64_t i = 0; i < 500; ++i) {
+    ASSERT_EQ(Put(ephemeral_, i, MakePage(i, Fill::kRandom)), Outcome::kOk);
+    ExpectHit(ephemeral_, i, MakePage(i, Fill::kRandom));
+    ASSERT_EQ(Put(ephemeral_, i, MakePage(i, Fill::kRandom)), Outcome::kOk);
+    SettleAll();
+  }
+  // A stream of twice the limit.
+  for (uint64_t i = 1000; i < 9000; ++i) {
+    ASSERT_EQ(Put(ephemeral_, i, MakePage(i, Fill::kRandom)), Outcome::kOk);
+  }
+  uint64_t kept = 0;
+  PageBytes out;
+  for (uint64_t i = 0; i < 500; ++i) kept += Get(ephemeral_, i, out).outcome == Outcome::kOk;
+  EXPECT_GT(kept, 250u);
+}
+
+TEST_F(StoreLimit, P4_TheGuestMostOverItsShareGivesWay) {
+  const GuestId other = AddGuest("other");
+  const PoolHandle others = CreatePool(other, PoolKind::kEphemeral);
+  for (uint64_t i = 0; i < 800; ++i) {
+    const PageBytes page = MakePage(i, Fill::kRandom);
+    ASSERT_EQ(store_->Put(other, Key(others, i), PageView(page), 0), Outcome::kOk);
+  }
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    ASSERT_EQ(Put(ephemeral_, i, MakePage(i + 5'000, Fill::kRandom)), Outcome::kOk);
+  }
+  EXPECT_EQ(EphemeralPages(other), 800u) << "below its half: untouched";
+  // And who comes late gets its share.
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    const PageBytes page = MakePage(i, Fill::kRandom);
+    store_->Put(other, Key(others, i), PageView(page), 0);
+  }
+  EXPECT_GT(EphemeralPages(other), 1000u);
+  EXPECT_GT(EphemeralPages(guest_), 1000u);
+}
+
+TEST_F(StoreLimit, ReservedBytesComeOutOfEphemeralPages) {
+  for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  SettleAll();
+  ASSERT_TRUE(store_->Reserve(6 * kMiB).ok());
+  ExpectWithinLimit();
+  EXPECT_EQ(store_->Status().reserved_bytes, 6 * kMiB);
+  EXPECT_FALSE(store_->Reserve(16 * kMiB).ok());
+  EXPECT_EQ(store_->Status().reserved_bytes, 6 * kMiB);
+  store_->Unreserve(6 * kMiB);
+  EXPECT_EQ(store_->Status().reserved_bytes, 0u);
+}
+
+TEST_F(StoreLimit, P3_EveryCreditIsAPageEvenInTheWorstCase) {
+  // Ephemeral pages of all sizes fill all there is.
+  for (uint64_t i = 0; i < 12'000; ++i) {
+    Put(ephemeral_, i * 37, MakePage(i, i % 2 == 0 ? Fill::kRandom : Fill::kCompressible));
+  }
+  store_->TopUpCredits(guest_, UINT64_MAX);
+  const uint64_t credits = store_->StatusOf(guest_).credits;
+  EXPECT_GT(credits, 1'500u) << "8 MiB of pool-min are 2048 raw pages";
+  for (uint64_t i = 0; i < credits; ++i) {
+    // Incompressible, each in an object of its own.
+    const PageBytes page = MakePage(i + 50'000, Fill::kRandom);
+    ASSERT_EQ(store_->Put(guest_, Key(persistent_, i << 30, i), PageView(page), 0), Outcome::kOk)
+        << "credit " << i << " of " << credits;
+    if (i % 256 == 0) ExpectWithinLimit();
+  }
+  EXPECT_EQ(store_->PutFilled(guest_, Key(persistent_, 1), 1, 1), Outcome::kNoCredit);
+  SettleAll();
+  ExpectWithinLimit();
+  PageBytes out;
+  for (uint64_t i = 0; i < credits; ++i) {
+    ASSERT_EQ(Get(guest_, Key(persistent_, i << 30, i), out).outcome, Outcome::kOk);
+    ASSERT_EQ(out, MakePage(i + 50'000, Fill::kRandom));
+  }
+}
+
+TEST_F(StoreLimit, P3_PersistentPagesAreNeverEvicted) {
+  store_->TopUpCredits(guest_, UINT64_MAX);
+  const uint64_t pages = std::min<uint64_t>(store_->StatusOf(guest_).credits, 1'000);
+  for (uint64_t i = 0; i < pages; ++i) ASSERT_EQ(Put(persistent_, i, MakePage(i)), Outcome::kOk);
+  for (uint64_t i = 0; i < 10'000; ++i) Put(ephemeral_, i, MakePage(i + 5'000, Fill::kRandom));
+  for (uint64_t i = 0; i < pages; ++i) ExpectHit(persistent_, i, MakePage(i));
+}
+
+// Fragmentation: one small page left in each slab, again and again, and credits still hold.
+TEST_F(StoreLimit, P3_CreditsHoldAfterFragmentation) {
+  for (uint64_t round = 0; round < 6; ++round) {
+    store_->TopUpCredits(guest_, UINT64_MAX);
+    const uint64_t credits = store_->StatusOf(guest_).credits;
+    for (uint64_t i = 0; i < credits; ++i) {
+      PageBytes page{};
+      const PageBytes random = MakePage(round << 32 | i, Fill::kRandom);
+      std::memcpy(page.data(), random.data(), 16 + (i * 97 + round * 700) % (kPageBytes - 16));
+      ASSERT_EQ(Put(persistent_, round << 32 | i, page), Outcome::kOk);
+    }
+    SettleAll();
+    ExpectWithinLimit();
+    for (uint64_t i = 0; i < credits; ++i) {
+      if (i % 23 == 0) continue;
+      store_->Flush(guest_, persistent_, {{7, 0, 1}}, {round << 32 | i, 1}, kAllLanes);
+    }
+    const Result<void> checked = store_->CheckInvariants();
+    ASSERT_TRUE(checked.ok()) << checked.error().Describe();
+  }
+}
+
+TEST_F(StoreLimit, CreditsAreCountedGrantedAndReturned) {
+  EXPECT_EQ(store_->TopUpCredits(guest_, 100), 100u);
+  EXPECT_EQ(store_->TopUpCredits(guest_, 100), 100u) << "nothing was used";
+  ASSERT_EQ(Put(persistent_, 1, MakePage(1)), Outcome::kOk);
+  EXPECT_EQ(store_->StatusOf(guest_).credits, 99u);
+  EXPECT_EQ(store_->TopUpCredits(guest_, 100), 101u);
+  EXPECT_EQ(store_->ReturnCredits(guest_, 30), 30u);
+  EXPECT_EQ(store_->StatusOf(guest_).credits, 70u);
+  EXPECT_EQ(store_->ReturnCredits(guest_, UINT64_MAX), 70u);
+  EXPECT_EQ(store_->ReturnCredits(guest_, 1), 0u);
+}
+
+TEST_F(StoreLimit, CreditsOfAllGuestsTogetherFitInPoolMin) {
+  const GuestId other = AddGuest("other");
+  CreatePool(other, PoolKind::kPersistent);
+  store_->TopUpCredits(guest_, UINT64_MAX);
+  store_->TopUpCredits(other, UINT64_MAX);
+  EXPECT_EQ(store_->StatusOf(other).credits, 0u);
+  store_->ReturnCredits(guest_, 100);
+  store_->TopUpCredits(other, UINT64_MAX);
+  EXPECT_EQ(store_->StatusOf(other).credits, 100u);
+  store_->ResetGuest(guest_);
+  store_->TopUpCredits(other, UINT64_MAX);
+  EXPECT_GT(store_->StatusOf(other).credits, 1'000u);
+}
+
+TEST_F(StoreLimit, WithoutPoolMinThereAreNoPersistentPools) {
+  StoreOptions options = SmallStore();
+  options.pool_min_bytes = 0;
+  auto store = Store::Create(options, clock_);
+  ASSERT_TRUE(store.ok());
+  const auto guest = (*store)->AddGuest({"guest", ""});
+  ASSERT_TRUE(guest.ok());
+  EXPECT_EQ((*store)->CreatePool(*guest, PoolKind::kPersistent).outcome, Outcome::kNoSpace);
+  EXPECT_EQ((*store)->CreatePool(*guest, PoolKind::kEphemeral).outcome, Outcome::kOk);
+  EXPECT_EQ((*store)->TopUpCredits(*guest, 100), 0u);
+}
+
+TEST_F(StoreLimit, OptionsOutOfRangeAreRefused) {
+  StoreOptions options = SmallStore();
+  options.pool_min_bytes = options.limit_bytes + 1;
+  EXPECT_FALSE(Store::Create(options, clock_).ok());
+  options = SmallStore();
+  options.overhead_bytes = options.limit_bytes + 1;
+  EXPECT_FALSE(Store::Create(options, clock_).ok());
+  options = SmallStore();
+  options.limit_bytes = 0;
+  options.pool_min_bytes = 0;
+  EXPECT_FALSE(Store::Create(options, clock_).ok());
+}
+
+// Two guests push at once, ephemeral and persistent: the limit holds at each sample, and every
+// persistent page comes back.
+TEST_F(StoreLimit, TwoGuestsPushingAtOnceStayWithinTheLimit) {
+  const GuestId other = AddGuest("other");
+  const PoolHandle others[2] = {CreatePool(other, PoolKind::kEphemeral),
+                                CreatePool(other, PoolKind::kPersistent)};
+  const PoolHandle mine[2] = {ephemeral_, persistent_};
+  std::atomic<uint64_t> persistent_pages[2] = {0, 0};
+  const auto push = [&](GuestId guest, const PoolHandle(&pools)[2], size_t number) {
+    for (uint64_t i = 0; i < 8'000; ++i) {
+      const PageBytes page =
+          MakePage(number << 40 | i, i % 3 == 0 ? Fill::kCompressible : Fill::kRandom);
+      store_->Put(guest, Key(pools[0], i), PageView(page), 0);
+      store_->TopUpCredits(guest, 8);
+      if (i % 4 != 0) continue;
+      if (store_->Put(guest, Key(pools[1], persistent_pages[number]), PageView(page),
+                      static_cast<uint32_t>(i)) == Outcome::kOk) {
+        persistent_pages[number].fetch_add(1);
+      }
+    }
+  };
+  std::thread first(push, guest_, std::cref(mine), 0);
+  std::thread second(push, other, std::cref(others), 1);
+  for (int i = 0; i < 200; ++i) {
+    ExpectWithinLimit();
+    store_->Settle(20);
+  }
+  first.join();
+  second.join();
+  EXPECT_GT(EphemeralPages(guest_), 0u);
+  EXPECT_GT(EphemeralPages(other), 0u);
+  PageBytes out;
+  for (size_t number = 0; number < 2; ++number) {
+    const GuestId guest = number == 0 ? guest_ : other;
+    const PoolHandle pool = number == 0 ? persistent_ : others[1];
+    EXPECT_GT(persistent_pages[number].load(), 500u);
+    for (uint64_t i = 0; i < persistent_pages[number].load(); ++i) {
+      const GetResult got = Get(guest, Key(pool, i), out);
+      ASSERT_EQ(got.outcome, Outcome::kOk);
+      ASSERT_EQ(out, MakePage(number << 40 | got.tag,
+                              got.tag % 3 == 0 ? Fill::kCompressible : Fill::kRandom));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tmem

@@ -28,7 +28,7 @@ tree=$cache/tree
 log=$cache/build.log
 jobs=${TMEM_JOBS:-$(nproc)}
 # Objects of a cold build, for the progress line only.
-readonly objects_cold=1500
+readonly objects_cold=1550
 # Results that are kept.
 readonly results_kept=6
 

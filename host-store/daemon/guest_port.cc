@@ -22,11 +22,6 @@ GuestPort::Session::Session(Store& store, GuestId id, WindowMemory window_memory
       channel(store, id, WindowView(memory.data(), MakeGeometry(options.window).value()), bell,
               options.channel) {}
 
-void GuestPort::EventfdBell::Ring() {
-  // A full counter means that the guest has rings it did not look at: nothing is lost.
-  (void)::eventfd_write(fd_, 1);
-}
-
 // ---- port -------------------------------------------------------------------------------------
 
 Result<std::unique_ptr<GuestPort>> GuestPort::Create(EventLoop& loop, Store& store,

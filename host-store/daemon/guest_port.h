@@ -12,6 +12,7 @@
 #include "host-store/base/result.h"
 #include "host-store/daemon/log_limiter.h"
 #include "host-store/doorbell/event_loop.h"
+#include "host-store/doorbell/eventfd_bell.h"
 #include "host-store/doorbell/ivshmem_server.h"
 #include "host-store/doorbell/unique_fd.h"
 #include "host-store/doorbell/window_memory.h"
@@ -49,15 +50,6 @@ class GuestPort {
   nlohmann::json Status() const;
 
  private:
-  class EventfdBell final : public GuestBell {
-   public:
-    explicit EventfdBell(int fd) : fd_(fd) {}
-    void Ring() override;
-
-   private:
-    const int fd_;
-  };
-
   // All that exists only while a guest is connected.
   struct Session {
     Session(Store& store, GuestId id, WindowMemory window_memory, UniqueFd kick_fd,

@@ -68,12 +68,13 @@ void EventLoop::Run() {
     if (ready < 0 && errno != EINTR) return;
     for (int i = 0; i < ready; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == kStopId) {
+      const std::uint64_t id = event.data.u64;  // a copy: the struct is packed
+      if (id == kStopId) {
         eventfd_t ignored = 0;
         (void)::eventfd_read(stop_.get(), &ignored);
         return;
       }
-      const auto found = entries_.find(event.data.u64);
+      const auto found = entries_.find(id);
       if (found == entries_.end()) continue;
       const std::shared_ptr<Entry> entry = found->second;  // it may unwatch itself
       entry->handler(event.events);

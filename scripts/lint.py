@@ -176,8 +176,8 @@ def phase_kernel(files):
             ignore += CHECKPATCH_IGNORE_PATCH
         # Not from the root: it would leave a file of names there.
         code, output = run(["perl", script, "--no-tree",
-                            f"--root={os.path.dirname(script)}", "--strict", "--terse", "--show-types",
-                            "--no-summary", "--max-line-length=100",
+                            f"--root={os.path.dirname(script)}", "--strict", "--terse",
+                            "--show-types", "--no-summary", "--max-line-length=100",
                             "--ignore", ",".join(ignore), *what, os.path.join(ROOT, path)],
                            cwd=os.path.dirname(script))
         return code == 0 and not output.strip(), output.replace(ROOT + "/", "")

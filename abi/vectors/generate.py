@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Test vectors of the ABI, computed from the prose of abi/README.md and from nothing else.
 
-`generate.py` writes the files beside it; `generate.py --check` compares them with what it would write.
+`generate.py` writes the files beside it; `generate.py --check` compares them with what it would
+write.
 """
 import json
 import pathlib
@@ -35,14 +36,16 @@ def lane_of(pool, obj, index, key_lanes):
 def lane_vectors():
     cases = [(0, [0, 0, 0], 0), (POOL, OBJECT, 0), (POOL, OBJECT, 31), (POOL, OBJECT, 32),
              (POOL + (1 << 32), OBJECT, 32), (POOL, OBJECT[::-1], 32), (POOL, OBJECT, MASK),
-             (MASK, [MASK] * 3, MASK), (1 << 32, [2, 0, 0], 12345678), (1 << 32, [0, 2, 0], 12345678)]
+             (MASK, [MASK] * 3, MASK), (1 << 32, [2, 0, 0], 12345678),
+             (1 << 32, [0, 2, 0], 12345678)]
     return [dict(pool=f"{p:#x}", object=[f"{w:#x}" for w in o], index=f"{i:#x}", key_lanes=n,
                  lane=lane_of(p, o, i, n)) for p, o, i in cases for n in (1, 2, 8, 32)]
 
 
 def descriptor(name, lane, verdict, op, **fields):
     op = OPS.get(op, op)
-    full = dict(op=op, flags=0, status=0, state=0, pool=0, object=[0, 0, 0], index=0, count=0, tag=0,
+    full = dict(op=op, flags=0, status=0, state=0, pool=0, object=[0, 0, 0], index=0, count=0,
+                tag=0,
                 value=0)
     full.update(fields)
     raw = struct.pack("<BBHI Q3QQ IIQ", full["op"], full["flags"], full["status"], full["state"],
@@ -88,7 +91,8 @@ def descriptor_vectors():
     add("put from a slot beyond the last", home, "BAD_SLOT", "PUT", **key, value=120)
     add("put from slot 2^32", home, "BAD_SLOT", "PUT", **key, value=1 << 32)
     add("get into a slot beyond the last", home, "BAD_SLOT", "GET", **key, value=120)
-    add("report in a slot beyond the last", CONTROL, "BAD_SLOT", "REPORT", state=1, count=1, value=8)
+    add("report in a slot beyond the last", CONTROL, "BAD_SLOT", "REPORT", state=1, count=1,
+        value=8)
     add("unknown flag", home, "BAD_FIELD", "PUT", **key, flags=2, value=1)
     add("fill flag in a get", home, "BAD_FIELD", "GET", **key, flags=1, value=1)
     add("fill flag in a flush", home, "BAD_FIELD", "FLUSH", **key, flags=1, count=1)

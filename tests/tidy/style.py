@@ -118,9 +118,12 @@ def rule_licence_line(root, files):
 
 
 def rule_file_comment(root, files):
-    """A C++ file says in a comment on line 2 what it is."""
+    """A C++ file says in a comment on line 2 what it is; a test of the file beside it need not."""
     for path in files:
         if not path.endswith((".cc", ".h")) or is_kernel_c(path):
+            continue
+        tested = path.removesuffix("_test.cc")
+        if tested != path and any(tested + end in files for end in (".cc", ".h")):
             continue
         lines = read_lines(root, path)
         if len(lines) < 2 or not re.match(r"(//|/?\*) ?\S", lines[1].strip()):

@@ -69,6 +69,7 @@ void RecordArena::AddChunk(ChunkNumber chunk) {
   free_records_ += RecordsPerChunk(record_bytes_);
   ++chunks_;
   Link(chunk);
+  spare_ = chunk;
 }
 
 RecordNumber RecordArena::Allocate() {

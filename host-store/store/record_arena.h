@@ -40,8 +40,9 @@ class RecordArena {
   // chunk, and adds it.
   RecordNumber Allocate();
   void Free(RecordNumber record, ChunkList& emptied);
+  // Only while there is no free record, so that at most one chunk is empty.
   void AddChunk(ChunkNumber chunk);
-  // Gives up the chunk that is kept though empty.
+  // Gives up the chunk that is empty, if there is one.
   void Trim(ChunkList& emptied);
 
   uint64_t free_records() const { return free_records_; }
@@ -62,7 +63,7 @@ class RecordArena {
   const RecordType type_;
   const size_t record_bytes_;
   ChunkNumber partial_ = kNoChunk;
-  ChunkNumber spare_ = kNoChunk;
+  ChunkNumber spare_ = kNoChunk;  // the empty one
   uint64_t free_records_ = 0;
   uint64_t live_records_ = 0;
   uint64_t chunks_ = 0;

@@ -89,7 +89,7 @@ TEST(Config, ManyWindowsLeaveRoomForEphemeralPages) {
   config.window = WindowOptionsFor(2u << 20).value();
   const Result<DaemonConfig> checked = CheckConfig(config);
   ASSERT_TRUE(checked.ok()) << checked.error().message;
-  const std::uint64_t fixed = checked->overhead_bytes + 12 * (2u << 20);
+  const std::uint64_t fixed = checked->overhead_bytes + 12 * (std::uint64_t{2} << 20);
   EXPECT_LT(checked->pool_min_bytes + fixed, checked->limit_bytes);
 }
 

@@ -114,7 +114,7 @@ TEST_F(DaemonEndToEnd, ADisconnectedGuestLeavesNothing) {
     for (std::uint64_t i = 0; i < 2000; ++i) {
       ASSERT_EQ(guest.Put({pool, 1, i}, MakeTestPage(i, TestPageKind::kRandom)), TMEM_STATUS_OK);
     }
-    EXPECT_GT(daemon.Status()["used_bytes"], used_before + 2000 * 4096);
+    EXPECT_GT(daemon.Status()["used_bytes"], used_before + std::uint64_t{2000} * 4096);
   }
   EXPECT_TRUE(Eventually([&] { return daemon.StatusOfGuest("a")["connected"] == false; }));
   const auto after = daemon.Status();

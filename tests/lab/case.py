@@ -2,6 +2,7 @@
 """What a guest test is: a function that boots guests through a Context and expects things."""
 
 import contextlib
+import json
 import pathlib
 import tempfile
 
@@ -70,9 +71,8 @@ class Context:
     def look_for_trouble(self):
         """No guest may have warned, no daemon may have died (unless the test killed it)."""
         for guest in self._guests:
-            trouble = guest.trouble()
-            if trouble:
-                raise Failed(f"console of {guest.name}: {trouble[0]} ({len(trouble)} lines)")
+            if guest.trouble():
+                raise Failed(f"console of {guest.name}:\n{guest.around_trouble()}")
         for host in self._hosts:
             if not host.killed and not host.alive():
                 raise Failed(f"tmemd ended: {host.log()[-300:]}")
@@ -92,6 +92,21 @@ def swap_on(guest, device):
     """Non-rotational before swapon, or huge pages are split before they are swapped out."""
     guest.run(f"echo 0 > /sys/block/{device}/queue/rotational;"
               f"mkswap /dev/{device} > /dev/null && swapon /dev/{device}")
+
+
+def swapped_out(context, guest):
+    """A hog whose pages a second one has pushed out; finish_swapped() lets it verify them."""
+    guest.run(f"workload hog bytes={64 * disks.MIB} seed={context.seed} plan=fv gate=/tmp/gate"
+              " > /tmp/hog & until grep -q end /tmp/hog; do sleep 0.1; done")
+    expect_no_wrong(
+        guest.workload(f"hog bytes={104 * disks.MIB} seed={context.seed + 1} plan=fv"), "second hog")
+
+
+def finish_swapped(guest):
+    """Lets the hog of swapped_out() verify its pages; returns its last event."""
+    guest.run("touch /tmp/gate2;"
+              " until [ $(grep -c end /tmp/hog) = 2 ]; do sleep 0.1; done", 150)
+    return json.loads(guest.run("cat /tmp/hog").splitlines()[-1])
 
 
 def expect(condition, text):

@@ -5,7 +5,7 @@ import threading
 import time
 
 from lab import disks, processes
-from lab.case import ON, disk_reads, expect, expect_no_wrong, swap_on
+from lab.case import ON, disk_reads, expect, expect_no_wrong, finish_swapped, swap_on, swapped_out
 
 MIB = disks.MIB
 
@@ -75,31 +75,50 @@ def two_guests_64_mib(context):
             + ", ".join(str(status[name]["ephemeral_pages"]) for name in names))
 
 
-def host_dies(context):
-    """tmemd is killed in the middle: files are read right from the disk, swap is never wrong."""
+def host_dies_while_reading(context):
+    """tmemd is killed in the middle: the file is read right, from the disk; swap goes to its disk."""
     image, sums = context.images.corpus("text", 192)
     host = context.host(limit_mib=320, pool_min_mib=96)
     swap = disks.empty(context.directory / "swap.img", 300 * MIB)
-    guest = context.guest(host, memory_mib=96, append=f"{ON} tmem.load_timeout_s=5",
+    guest = context.guest(host, memory_mib=96,
                           disks=[disks.Disk(image, readonly=True),
                                  disks.Disk(sums, readonly=True), disks.Disk(swap)])
     guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
-    swap_on(guest, "vdc")
-    stream = "stream file=/mnt/data index=/dev/vdb passes=1"
-    expect_no_wrong(guest.workload(stream, 300), "stream before")
+    stream = "stream file=/mnt/data index=/dev/vdb"
+    expect_no_wrong(guest.workload(f"{stream} passes=1", 300), "stream before")
     killer = threading.Timer(0.7, host.kill)
     killer.start()
-    events = guest.workload("stream file=/mnt/data index=/dev/vdb passes=2", 400)
+    expect_no_wrong(guest.workload(f"{stream} passes=3", 400), "stream while tmemd dies")
     killer.join()
-    expect_no_wrong(events, "stream while tmemd dies")
-    reads, events = disk_reads(guest, 0, lambda: guest.workload(stream, 300))
+    reads, events = disk_reads(guest, 0, lambda: guest.workload(f"{stream} passes=1", 300))
     expect_no_wrong(events, "stream after")
     expect(reads > 150 * MIB, f"without tmemd only {reads} bytes came from the disk")
+    return f"{guest.counters().get('breaker_trips', 0)} breaker trips"
+
+
+def host_dies_with_swap(context):
+    """tmemd is killed while it holds swapped pages: those fail, soon, and no page is ever wrong."""
+    host = context.host(limit_mib=256, pool_min_mib=160)
+    swap = disks.empty(context.directory / "swap.img", 300 * MIB)
+    guest = context.guest(host, memory_mib=128, append=f"{ON} tmem.load_timeout_s=3",
+                          disks=[disks.Disk(swap)])
+    swap_on(guest, "vda")
+    swapped_out(context, guest)
+    host.kill()
     begin = time.monotonic()
-    expect_no_wrong(guest.workload(f"hog bytes={112 * MIB} seed={context.seed} plan=fv", 300),
-                    "hog after")
-    return f"hog without tmemd {time.monotonic() - begin:.1f} s"
+    last = finish_swapped(guest)
+    took = time.monotonic() - begin
+    failed = last["sigbus"]
+    expect(last["wrong"] == 0, f"{last['wrong']} pages came back wrong")
+    expect(failed > 1000, f"only {failed} pages failed: where did the others come from?")
+    # The time-out is waited for once, not for each page.
+    expect(took < 60, f"{failed} pages took {took:.0f} s to fail")
+    events = guest.workload(f"hog bytes={152 * MIB} seed={context.seed + 2} plan=fvv", 200)
+    again = [event for event in events if event["event"] == "end"]
+    expect(all(event["wrong"] == 0 for event in again), "wrong pages after tmemd had died")
+    expect(again[-1]["sigbus"] < 4096, f"{again[-1]['sigbus']} pages failed long after")
+    return f"{failed} pages failed in {took:.1f} s, none wrong; later {again[-1]['sigbus']}"
 
 
-CASES = {case.__name__: case for case in [two_guests_64_mib, host_dies]}
+CASES = {case.__name__: case for case in [two_guests_64_mib, host_dies_while_reading, host_dies_with_swap]}
 ALONE = {"two_guests_64_mib"}

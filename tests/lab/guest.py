@@ -157,7 +157,8 @@ class Guest:
         accel = self._accel or accelerator()
         accel_argument = "tcg,thread=multi,tb-size=128" if accel == "tcg" else accel
         # Warnings reach the console (level 4), the rest of the boot does not.
-        append = f"console=ttyS0 panic=-1 loglevel=5 {options.append}"
+        # ramfs, so that the programs on the initial file system are never swapped.
+        append = f"console=ttyS0 panic=-1 loglevel=5 rootfstype=ramfs {options.append}"
         kernel = options.kernel or paths.guest_kernel()
         arguments = ["qemu-system-x86_64", "-name", self.name, "-nodefaults", "-no-user-config",
                      "-display", "none", "-machine", "pc", "-accel", accel_argument,
@@ -202,12 +203,21 @@ class Guest:
             ready = select.select([self._channel], [], [], max(0, left))[0] if left > 0 else []
             data = self._receive() if ready else None
             if not data:
-                reason = "timed out" if not ready else "guest ended"
+                reason = f"timed out, {self._where()}" if not ready else "guest ended"
                 raise GuestError(f"{self.name}: {what}: {reason}; console ends:\n"
                                  + self.console()[-1500:])
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode("utf-8", errors="replace").rstrip("\r")
+
+    def _where(self):
+        """What the vCPUs of a guest that does not answer are doing."""
+        try:
+            pairs = self._qmp.where()
+        except (AttributeError, qmp.QmpError):
+            return "no monitor"
+        return "vCPUs at " + ", ".join(
+            f"{rip}" if rip else ("halted" if halted == "1" else "running") for rip, halted in pairs)
 
     def _send(self, line):
         try:
@@ -287,6 +297,12 @@ class Guest:
             return self.console_path.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
+
+    def around_trouble(self):
+        """The first such line with what stands around it."""
+        lines = self.console().splitlines()
+        first = next(i for i, line in enumerate(lines) if _TROUBLE.search(line))
+        return "\n".join(lines[max(0, first - 12):first + 30])
 
     def trouble(self):
         """Lines of the console that a healthy kernel does not print."""

@@ -2,6 +2,7 @@
 """QEMU's machine protocol: one JSON object a line, a reply to each command, events in between."""
 
 import json
+import re
 
 
 class QmpError(Exception):
@@ -39,6 +40,11 @@ class Qmp:
 
     def vcpu_threads(self):
         return [cpu["thread-id"] for cpu in self.command("query-cpus-fast")]
+
+    def where(self):
+        """The address each vCPU is at, and whether it is halted."""
+        text = self.command("human-monitor-command", **{"command-line": "info registers -a"})
+        return re.findall(r"(?:RIP=([0-9a-f]+)|HLT=(\d))", text)
 
     def disk_bytes(self):
         """A list of (bytes read, bytes written), one a disk in the order of their numbers."""

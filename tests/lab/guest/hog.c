@@ -61,6 +61,8 @@ int HogCommand(void) {
   struct PageSource source;
   uint64_t version = 0;
   PageSourceInit(&source, OptionNumber("seed", 1));
+  // The hog itself stays in memory, so that it can report pages that are lost.
+  if (mlockall(MCL_CURRENT) != 0) Die("mlockall");
   uint64_t* memory = mmap(NULL, pages * kPageBytes + (2ul << 20), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) Die("mmap");

@@ -22,6 +22,7 @@ constexpr uint64_t kLandingShare = 32;
 constexpr uint64_t kMinLandingBytes = 16 * kPageBytes;
 constexpr uint64_t kMaxLandingBytes = 8 << 20;
 
+constexpr uint32_t kMaxGuests = 4096;
 constexpr uint64_t kMaxLimitBytes = uint64_t{1} << 40;
 // Where RecordNumbers end.
 constexpr uint64_t kMaxRecordFileBytes = (uint64_t{1} << 32) * kRecordGranuleBytes;
@@ -42,7 +43,7 @@ Store::Impl::Impl(const StoreOptions& options)
       budget_({.limit_bytes = options.limit_bytes,
                .pool_min_bytes = options.pool_min_bytes,
                .worst_case_bytes = kWorstPutBytes}),
-      entries_(std::make_unique<GuestEntry[]>(options.max_guests)),
+      entries_(std::make_unique<GuestEntry[]>(size_t{options.max_guests} + 1)),
       // Some number between 1 and 2^31, so that a handle of an earlier process means nothing.
       next_generation_(static_cast<uint32_t>(tmem_mix(1, options.seed) >> 33) | 1) {}
 
@@ -54,7 +55,7 @@ Store::Impl::~Impl() {
 
 Result<std::unique_ptr<Store::Impl>> Store::Impl::Create(const StoreOptions& options) {
   if (options.limit_bytes > kMaxLimitBytes || options.pool_min_bytes > options.limit_bytes ||
-      options.max_guests == 0) {
+      options.max_guests == 0 || options.max_guests > kMaxGuests) {
     return Error{ErrorCode::kInvalidArgument, "store: limit or pool-min out of range"};
   }
   std::unique_ptr<Impl> impl(new Impl(options));

@@ -96,6 +96,7 @@ struct GuestStatus {
   uint64_t ephemeral_pages, persistent_pages;
   uint64_t stored_bytes;  // full stored size, sharers each charged in full
   uint64_t credits;       // granted, neither used nor returned
+  // puts_codec stays 0: a page that the codec refuses is kept raw.
   uint64_t puts_ok, puts_no_space, puts_no_credit, puts_frozen, puts_codec, puts_bad_pool;
   uint64_t gets_hit, gets_miss, gets_corrupt, gets_bad_pool;
   uint64_t flushes, pages_flushed, pages_evicted, pages_replaced;
@@ -148,8 +149,9 @@ class Store {
   Outcome PutFilled(GuestId guest, const PageKey& key, uint64_t fill_word, uint32_t tag);
   // Takes an ephemeral page out, copies a persistent one (G1). `out` is written once, after the
   // bytes were verified (G3), and never read. Outcomes: kOk, kMiss, kCorrupt, kBadPool, kStalePool.
+  // Bytes that do not verify: kMiss for an ephemeral page, which is gone then, and kCorrupt for a
+  // persistent one, which stays; both count in gets_corrupt, for the daemon to log.
   GetResult Get(GuestId guest, const PageKey& key, PageBuffer out);
-  // Removes one key whose put never reached Put() (a bad slot, a frozen guest): P2.
   // Range, object, pool: never needs room, always takes effect, whether found or not (F1).
   FlushOutcome Flush(GuestId guest, PoolHandle pool, const ObjectId& object, PageRange range,
                      LaneFilter filter);
@@ -161,8 +163,9 @@ class Store {
   enum class Admission : uint8_t { kOpen, kFrozen };
   void SetAdmission(GuestId guest, Admission admission);
 
-  // Grants what pool_min allows, up to `unused_at_most` unused credits. Returns all credits granted
-  // to this guest since it was added or reset, free-running: the figure for `credits_granted`.
+  // Grants what pool_min allows once the guest has a persistent pool, up to `unused_at_most` unused
+  // credits. Returns all credits granted to this guest since it was added or reset, free-running:
+  // the figure for `credits_granted`.
   uint64_t TopUpCredits(GuestId guest, uint64_t unused_at_most);
   // Takes back up to `credits` unused ones; returns how many it took.
   uint64_t ReturnCredits(GuestId guest, uint64_t credits);

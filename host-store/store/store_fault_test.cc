@@ -54,7 +54,7 @@ class StoreFaults : public StoreTest {
   void CheckPages(const std::map<uint64_t, uint64_t>& ephemeral,
                   const std::map<uint64_t, uint64_t>& persistent) {
     PageBytes out;
-    for (uint64_t index = 0; index < 64 * 16; index += 16) {
+    for (uint64_t index = 0; index < uint64_t{64} * 16; index += 16) {
       const auto expected = ephemeral.find(index);
       const Outcome outcome = Get(ephemeral_, index, out).outcome;
       if (expected == ephemeral.end()) {
@@ -97,7 +97,8 @@ class StoreFaults : public StoreTest {
       store_->ResetGuest(guest_);
       SettleAll();
       EXPECT_EQ(store_->Status().pages, 0u);
-      EXPECT_LE(store_->Status().used_bytes, used + (4 * 3 * 2 + 4) * 17 * 1024) << "leaked";
+      EXPECT_LE(store_->Status().used_bytes, used + uint64_t{4 * 3 * 2 + 4} * 17 * 1024)
+          << "leaked";
     } while (faults_.fired(point) && !HasFailure());
     EXPECT_GT(nth, 5u) << "the fault never came";
   }
@@ -137,7 +138,7 @@ TEST_F(StoreFaults, P2_WithoutRoomAPutFailsAndTheKeyIsGone) {
   SettleAll();
   // All that is not pool-min, then persistent pages for the rest.
   store_->TopUpCredits(guest_, UINT64_MAX);
-  while (store_->Reserve(64 * 1024).ok()) {
+  while (store_->Reserve(uint64_t{64} * 1024).ok()) {
   }
   const uint64_t credits = store_->StatusOf(guest_).credits;
   for (uint64_t i = 0; i < credits; ++i) {

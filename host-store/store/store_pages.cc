@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // The store's data path: put, get, flush, settle, and making room.
+#include <algorithm>
 #include <cstring>
 
 #include "host-store/store/store_impl.h"
@@ -44,9 +45,8 @@ bool TakeCredit(Guest& guest) {
 }  // namespace
 
 GuestEntry& Store::Impl::Entry(GuestId guest) const {
-  // The id of a guest never added would be a caller's bug; it finds an entry without a guest.
-  const auto slot = static_cast<uint32_t>(guest);
-  return entries_[slot < options_.max_guests ? slot : 0];
+  // An id that was never given is a caller's bug; it finds the last entry, which never has a guest.
+  return entries_[std::min(static_cast<uint32_t>(guest), options_.max_guests)];
 }
 
 IndexShard& Store::Impl::ShardOf(const KeyPath& path, Lifetime lifetime) const {

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -20,6 +19,7 @@
 
 #include "compress/sample_pages.h"
 #include "host-store/base/clock.h"
+#include "host-store/base/mutex.h"
 #include "host-store/store/store.h"
 #include "tests/store_model/history.h"
 #include "tests/store_model/page_content.h"
@@ -122,7 +122,7 @@ class Round {
     std::thread settler([&] {
       while (scenario_.settler && !stop.load()) {
         {
-          std::lock_guard<std::mutex> lock(settler_gate_);
+          MutexLock lock(settler_gate_);
           store_->Settle(32);
         }
         std::this_thread::yield();
@@ -189,7 +189,7 @@ class Round {
   }
 
   void CheckWhole() {
-    std::lock_guard<std::mutex> lock(settler_gate_);
+    MutexLock lock(settler_gate_);
     const Result<void> checked = store_->CheckInvariants();
     EXPECT_TRUE(checked.ok()) << checked.error().Describe();
   }
@@ -202,7 +202,7 @@ class Round {
     const StoreStatus status = store_->Status();
     EXPECT_EQ(status.pages, 0u);
     // One empty chunk an arena may be kept: three in each shard, two in each page set.
-    const uint64_t kept = (16 * 3 * 2 + 2 * 2 * kGuests) * 17 * kKiB;
+    const uint64_t kept = (16 * 3 * 2 + 2 * 2 * uint64_t{kGuests}) * 17 * kKiB;
     EXPECT_LE(status.used_bytes, used_when_empty_ + kept);
     for (const GuestId guest : guests_) store_->RemoveGuest(guest);
     CheckWhole();
@@ -363,7 +363,7 @@ class Round {
 
   // The end of a pool, of a guest's pools, or of all ephemeral ones; and their successors.
   void EndPools(Log& log, std::mt19937_64& random) {
-    std::lock_guard<std::mutex> lock(pools_being_replaced_);
+    MutexLock lock(pools_being_replaced_);
     const auto pool = static_cast<uint32_t>(random() % kPools);
     const uint64_t choice = random() % 4;
     std::vector<uint32_t> ending;
@@ -474,8 +474,8 @@ class Round {
   std::unique_ptr<Store> store_;
   std::array<GuestId, kGuests> guests_{};
   uint64_t used_when_empty_ = 0;
-  std::mutex settler_gate_;
-  std::mutex pools_being_replaced_;
+  Mutex settler_gate_;
+  Mutex pools_being_replaced_;
   std::vector<Incarnation> incarnations_;
   std::array<uint32_t, kMaxIncarnations> pool_of_{};
   std::atomic<uint32_t> next_incarnation_{0};

@@ -137,6 +137,8 @@ inline direct_write(k2) {
   fi;
   atomic { flush_key(k2); marked[k2]-- };
 #elif defined(FAULT_NO_MARK)
+  atomic { flush_key(k2) }; /* however often this is repeated */
+  drop(k2);
   atomic { flush_key(k2) };
   drop(k2);
   atomic { flush_key(k2) };

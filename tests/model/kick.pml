@@ -33,6 +33,7 @@
 
 byte mem[7];                       /* what everybody sees */
 bool lane_lock[2];
+byte waiters[2];                   /* guest_waits is 1 while there are any */
 chan buffer[3] = [2] of {byte, byte}; /* store buffers: address, value */
 byte appended[2];                  /* the guest's own copy, under the lane lock */
 byte finished[2];                  /* the daemon's own copy */
@@ -45,11 +46,12 @@ bool dying;
 #define FENCE(who) empty(buffer[who])
 #define REACHED(l, n) (DONE(l) >= n)
 
-/* A store of `posted` has the unlock of its lane right behind it. */
+/* A store of `posted` or of `guest_waits` has the unlock of its lane right behind it. */
 inline drain() {
   mem[a] = v;
   if
   :: a < 2 -> lane_lock[a] = false
+  :: a == 4 || a == 5 -> lane_lock[a - 4] = false
   :: else
   fi;
   a = 0;
@@ -88,20 +90,39 @@ proctype Cpu(byte c) {
     :: AWAKE == 0 -> bell = true
     :: AWAKE != 0 -> skip
     fi;
-    do
-    :: atomic { REACHED(l, n) -> n = 0; l = 0; i++ } -> break
-    :: atomic { !REACHED(l, n) -> queued[c] = l + 1; STORE(c, 4 + l, 1) }; /* on the queue first */
+    if
+    :: atomic { REACHED(l, n) } /* seen while it spins */
+    :: atomic { /* watches: under the lane lock, counted, so that the last to leave clears the flag */
+        !lane_lock[l] -> lane_lock[l] = true;
+        waiters[l]++;
+        STORE(c, 4 + l, 1)
+      };
 #ifndef FAULT_NO_FENCE_AFTER_WAITS
       FENCE(c);
 #endif
-      if
-      :: atomic { REACHED(l, n) -> queued[c] = 0 }
+      do
+#ifdef FAULT_LOOKS_BEFORE_QUEUEING
+      :: REACHED(l, n) -> break
+      :: !REACHED(l, n) -> queued[c] = l + 1; queued[c] == 0
+#else
+      :: queued[c] = l + 1; /* on the wait queue first, then looks */
+        if
+        :: atomic { REACHED(l, n) -> queued[c] = 0 } -> break
+        :: atomic { !REACHED(l, n) -> queued[c] == 0 } /* sleeps until the interrupt wakes it */
+        fi
+#endif
+      od;
+      atomic {
+        !lane_lock[l] -> lane_lock[l] = true;
+        waiters[l]--;
 #ifdef FAULT_WAITER_CLEARS_SHARED_FLAG
         STORE(c, 4 + l, 0)
+#else
+        STORE(c, 4 + l, waiters[l] > 0)
 #endif
-      :: atomic { !REACHED(l, n) -> queued[c] == 0 } /* sleeps until the interrupt wakes it */
-      fi
-    od
+      }
+    fi;
+    atomic { n = 0; l = 0; i++ }
   :: else -> break
   od
 }
@@ -111,22 +132,12 @@ inline wake(woken) {
   queued[1] = (queued[1] == woken + 1 -> 0 : queued[1])
 }
 
-inline deliver(at) {
-#ifdef FAULT_WAKE_BEFORE_CLEAR
-  d_step { irq[at] -> irq[at] = false; wake(at) };
-  WAITS(at) = 0
-#else
-  d_step { irq[at] -> irq[at] = false; WAITS(at) = 0 };
-  d_step { wake(at) }
-#endif
-}
-
-/* The guest's interrupt: clears the flag by a locked exchange, then wakes all waiters of the lane. */
+/* The guest's interrupt wakes all who wait on the lane. */
 active proctype Interrupt() {
 end:
   do
-  :: deliver(0)
-  :: deliver(1)
+  :: d_step { irq[0] -> irq[0] = false; wake(0) }
+  :: d_step { irq[1] -> irq[1] = false; wake(1) }
   od
 }
 

@@ -73,7 +73,7 @@ NO_FENCE_AFTER_POSTED       | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end sta
 NO_FENCE_BEFORE_SLEEP       | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end state
 NO_FENCE_AFTER_DONE         | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end state
 NO_FENCE_AFTER_WAITS        | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end state
-WAKE_BEFORE_CLEAR           | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end state
+LOOKS_BEFORE_QUEUEING       | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end state
 WAITER_CLEARS_SHARED_FLAG   | kick    | OPS0=2 OPS1=1 DEATHS=0 | invalid end state
 NO_RING_AT_START            | kick    | OPS0=1 OPS1=1 DEATHS=1 | invalid end state
 PER_CPU_LANES               | order   | KEYS=3 RING=2 | stale_read

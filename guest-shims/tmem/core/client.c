@@ -78,7 +78,7 @@ void tmem_client_destroy(struct tmem_client *client)
 		tmem_swap_off(client, at);
 }
 
-static void for_each_lane(struct tmem_client *client, void (*action)(struct tmem_lane *lane))
+static void on_each_lane(struct tmem_client *client, void (*action)(struct tmem_lane *lane))
 {
 	u32 at;
 
@@ -121,14 +121,14 @@ static int register_locked(struct tmem_client *client)
 
 	tmem_store_release(&client->ready, 0U);
 	tmem_pools_close(client, true);
-	for_each_lane(client, tmem_lane_abort);
+	on_each_lane(client, tmem_lane_abort);
 	tmem_wake(&client->waitq);
 	tmem_window_request(&client->window, request);
 	error = wait_for_answer(client, request);
 	if (error)
 		return error;
 	replay = tmem_replay_collect(client);
-	for_each_lane(client, tmem_lane_reset);
+	on_each_lane(client, tmem_lane_reset);
 	client->epoch = tmem_read(&host->epoch);
 	client->resets = tmem_read(&host->resets);
 	tmem_credit_reset(&client->credit, host);

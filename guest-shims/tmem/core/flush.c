@@ -197,7 +197,8 @@ static void flush_lane_range(struct tmem_client *client, struct tmem_lane *lane,
 
 	if (last > highest)
 		last = highest;
-	if (!keys || first->index > last || tmem_read(&client->pools[first->pool].handle) != handle) {
+	if (!keys || first->index > last ||
+	    tmem_read(&client->pools[first->pool].handle) != handle) {
 		tmem_count(client, TMEM_COUNT_flushes_skipped);
 		tmem_client_unlock(client, lane, flags);
 		return;

@@ -12,12 +12,12 @@
  * struct tmem_batch - calls in flight that one caller waits for
  * @lanes: bit i: a call is in lane i
  * @count: calls
- * @calls: calls
+ * @calls: the caller's memory for as many as it makes
  */
 struct tmem_batch {
 	u64 lanes;
 	u32 count;
-	struct tmem_call calls[TMEM_GET_MAX];
+	struct tmem_call *calls;
 };
 
 static inline void tmem_count_many(struct tmem_client *client, enum tmem_counter counter, u64 by)

@@ -222,7 +222,7 @@ bool tmem_lane_extend_flush(struct tmem_lane *lane, u64 pool, const u64 object[3
 
 	if (lane->staged == lane->posted || record_at(lane, lane->staged - 1)->op != TMEM_OP_FLUSH)
 		return false;
-	/* Not published: the host has no business here. If it writes nevertheless, it harms itself. */
+	/* Not published: the host has no business here, and harms only itself by writing. */
 	last = &lane->ring[(lane->staged - 1) & (lane->entries - 1)];
 	if (last->pool != pool || last->object[0] != object[0] || last->object[1] != object[1] ||
 	    last->object[2] != object[2] || last->count == 0xffffffffU ||

@@ -189,11 +189,10 @@ static void load_batch(struct load *load)
 {
 	struct tmem_client *client = load->client;
 	const u64 object[3] = { load->number, 0, 0 };
-	struct tmem_batch batch;
+	struct tmem_call calls[TMEM_SWAP_LOAD_MAX];
+	struct tmem_batch batch = { 0, 0, calls };
 	u32 page = 0;
 
-	batch.count = 0;
-	batch.lanes = 0;
 	for (;;) {
 		struct tmem_lane *lane = NULL;
 		bool room = true;
@@ -208,6 +207,9 @@ static void load_batch(struct load *load)
 								     TMEM_KIND_EPHEMERAL);
 			finish_loads(load, &batch);
 		} else if (!room && !tmem_wait_slot(client, lane, load->deadline_ns)) {
+			/* Puts that nobody takes fill the slots: the host is lost as well. */
+			tmem_trip(client, load->persistent ? TMEM_KIND_PERSISTENT :
+							     TMEM_KIND_EPHEMERAL);
 			load->results[page] = not_from_host(load, load->slots[page]);
 			page++;
 		}

@@ -383,7 +383,8 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 		   void *const *pages, u64 *hits)
 {
 	u64 handle = tmem_load_acquire(&client->pools[first->pool].handle);
-	struct tmem_batch batch;
+	struct tmem_call calls[TMEM_GET_MAX];
+	struct tmem_batch batch = { 0, 0, calls };
 	u64 deadline_ns = 0;
 	u32 found = 0;
 	u32 next = 0;
@@ -396,8 +397,6 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 			tmem_flush_range(client, first, first->index + number - 1);
 		return 0;
 	}
-	batch.count = 0;
-	batch.lanes = 0;
 	while (next < number) {
 		u32 staged = stage_gets(client, handle, first, next, number, &batch);
 

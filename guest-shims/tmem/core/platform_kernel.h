@@ -3,6 +3,7 @@
 #ifndef TMEM_CORE_PLATFORM_KERNEL_H
 #define TMEM_CORE_PLATFORM_KERNEL_H
 
+#include <linux/bitops.h>
 #include <linux/errno.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
@@ -18,7 +19,7 @@
 #define tmem_log(...) pr_warn("tmem: " __VA_ARGS__)
 
 struct tmem_spin {
-	spinlock_t spin;
+	spinlock_t spin; /* guards what its owner says */
 };
 
 /* A macro, so that each place that initialises a lock is a class of lockdep. */
@@ -41,7 +42,7 @@ static inline void tmem_unlock(struct tmem_spin *lock, unsigned long flags)
 
 /* May be held while sleeping; outermost. */
 struct tmem_mutex {
-	struct mutex mutex;
+	struct mutex mutex; /* guards what its owner says */
 };
 
 #define tmem_mutex_init(lock) mutex_init(&(lock)->mutex)
@@ -71,7 +72,11 @@ static inline void tmem_free(void *memory)
 	kvfree(memory);
 }
 
+#define tmem_popcount(bits) hweight32(bits)
+
+/* What pairs with what stands where they are used. */
 #define tmem_load_acquire(pointer) smp_load_acquire(pointer)
+/* The same. */
 #define tmem_store_release(pointer, value) smp_store_release(pointer, value)
 #define tmem_read(pointer) READ_ONCE(*(pointer))
 #define tmem_write(pointer, value) WRITE_ONCE(*(pointer), value)
@@ -85,7 +90,7 @@ static inline bool tmem_compare_swap(u64 *pointer, u64 old_value, u64 new_value)
 /* mb, not smp_mb: the other side is another processor even if this guest has one. */
 static inline void tmem_full_fence(void)
 {
-	mb();
+	mb(); /* the caller says with what it pairs */
 }
 
 static inline u64 tmem_now_ns(void)

@@ -72,6 +72,11 @@ static inline void tmem_free(void *memory)
 	free(memory);
 }
 
+static inline u32 tmem_popcount(u32 bits)
+{
+	return (u32)__builtin_popcount(bits);
+}
+
 #define tmem_load_acquire(pointer) __atomic_load_n(pointer, __ATOMIC_ACQUIRE)
 #define tmem_store_release(pointer, value) __atomic_store_n(pointer, value, __ATOMIC_RELEASE)
 #define tmem_read(pointer) __atomic_load_n(pointer, __ATOMIC_RELAXED)

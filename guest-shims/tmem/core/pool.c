@@ -14,11 +14,10 @@ int tmem_control(struct tmem_client *client, const struct tmem_desc *desc, u64 *
 {
 	struct tmem_lane *lane = &client->lanes[client->key_lanes];
 	struct tmem_record record = tmem_record_of(desc->op);
-	struct tmem_batch batch;
+	struct tmem_call call;
+	struct tmem_batch batch = { 0, 0, &call };
 	unsigned long flags;
 
-	batch.count = 0;
-	batch.lanes = 0;
 	if (!tmem_load_acquire(&client->ready))
 		return -ENODEV;
 	flags = tmem_lock(&lane->lock);
@@ -30,10 +29,10 @@ int tmem_control(struct tmem_client *client, const struct tmem_desc *desc, u64 *
 	tmem_lane_stage(lane, desc, &record);
 	tmem_client_unlock(client, lane, flags);
 	tmem_batch_wait(client, &batch, tmem_now_ns() + TMEM_CONTROL_TIMEOUT_NS, TMEM_KICK_OTHER);
-	if (batch.calls[0].status == TMEM_STATUS_NONE)
+	if (call.status == TMEM_STATUS_NONE)
 		return -ETIMEDOUT;
-	*value = batch.calls[0].value;
-	return batch.calls[0].status == TMEM_STATUS_OK ? 0 : -EIO;
+	*value = call.value;
+	return call.status == TMEM_STATUS_OK ? 0 : -EIO;
 }
 
 /* Gives a pool its handle. */

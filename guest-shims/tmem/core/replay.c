@@ -18,7 +18,9 @@ static void lose_all(struct tmem_client *client)
 	u32 number;
 	u64 word;
 
-	for (number = 0; client->swap.kind == TMEM_POOL_PERSISTENT && number < TMEM_SWAP_AREAS; number++) {
+	if (client->swap.kind != TMEM_POOL_PERSISTENT)
+		return;
+	for (number = 0; number < TMEM_SWAP_AREAS; number++) {
 		struct tmem_swap_area *area = client->swap.areas[number];
 
 		for (word = 0; area && word < tmem_area_words(area); word++) {
@@ -28,7 +30,7 @@ static void lose_all(struct tmem_client *client)
 			area->lost[word] |= newly;
 			tmem_unlock(&area->lock, flags);
 			tmem_count_many(client, TMEM_COUNT_frontswap_lost,
-					(u64)__builtin_popcount(newly));
+					tmem_popcount(newly));
 		}
 	}
 }

@@ -367,7 +367,8 @@ void tmem_swap_put_done(struct tmem_client *client, const struct tmem_completion
 		return;
 	tmem_count(client, TMEM_COUNT_frontswap_puts_failed);
 	flags = tmem_lock(&area->lock);
-	if (tmem_bit_is_set(area->held, record->index) && area->tags[record->index] == record->tag) {
+	if (tmem_bit_is_set(area->held, record->index) &&
+	    area->tags[record->index] == record->tag) {
 		/* A promise that the host broke is an error for that page, never other bytes. */
 		if (record->persistent)
 			tmem_bit_set(area->lost, record->index);
@@ -440,7 +441,7 @@ static void set_pending(struct tmem_client *client, struct tmem_swap_area *area,
 	tmem_write(&area->has_pending, 1U);
 	tmem_unlock(&area->lock, flags);
 	tmem_count_many(client, TMEM_COUNT_frontswap_invalidates_pending,
-			(u64)__builtin_popcount(bits));
+			tmem_popcount(bits));
 }
 
 static void invalidate_word(struct tmem_client *client, struct tmem_swap_area *area, u32 number,
@@ -453,7 +454,7 @@ static void invalidate_word(struct tmem_client *client, struct tmem_swap_area *a
 
 	flags = tmem_lock(&lane->lock);
 	bits = release_word(area, word, mask);
-	tmem_count_many(client, TMEM_COUNT_frontswap_invalidates, (u64)__builtin_popcount(bits));
+	tmem_count_many(client, TMEM_COUNT_frontswap_invalidates, tmem_popcount(bits));
 	if (bits && handle && tmem_read(&swap_pool(client)->handle) == handle)
 		bits = post_bits(client, lane, handle, number, word, bits);
 	if (bits) {
@@ -482,7 +483,8 @@ void tmem_swap_invalidate(struct tmem_client *client, u32 number, u64 slot, u64 
 	end = count > area->slots - slot ? area->slots : slot + count;
 	while (slot < end) {
 		u64 word = slot / TMEM_WORD_SLOTS;
-		u64 word_end = (word + 1) * TMEM_WORD_SLOTS < end ? (word + 1) * TMEM_WORD_SLOTS : end;
+		u64 next = (word + 1) * TMEM_WORD_SLOTS;
+		u64 word_end = next < end ? next : end;
 		u32 number_of_bits = (u32)(word_end - slot);
 		u32 mask = number_of_bits == TMEM_WORD_SLOTS ? ~0U : (1U << number_of_bits) - 1;
 

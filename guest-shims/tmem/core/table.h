@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The exact table of one lane: every ephemeral key that was put and neither flushed nor taken since.
+ * The exact table of one lane: each ephemeral key that was put and not flushed or taken since.
  *
  * Not synchronised: the lane's lock guards it. All memory is allocated up front.
  *

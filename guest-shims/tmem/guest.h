@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of the module share. */
+#ifndef TMEM_GUEST_H
+#define TMEM_GUEST_H
+
+#include <linux/types.h>
+
+#include "core/client.h"
+
+/* What the command line asks for; of it, only the switches change afterwards. */
+enum tmem_frontswap_mode {
+	TMEM_FRONTSWAP_OFF,
+	TMEM_FRONTSWAP_PERSISTENT,
+	TMEM_FRONTSWAP_WRITETHROUGH,
+};
+
+/* params.c */
+bool tmem_cleancache_enabled(void);
+enum tmem_frontswap_mode tmem_frontswap_mode(void);
+bool tmem_frontswap_enabled(void);
+bool tmem_admits_workingset_only(void);
+bool tmem_plaintext_allowed(void);
+bool tmem_fs_allowed(const char *name);
+u32 tmem_load_timeout_s(void);
+u32 tmem_table_keys(void);
+bool tmem_transport_allowed(const char *name);
+
+/* host.c */
+struct tmem_client *tmem_host_connect(void);
+void tmem_host_notified(void);
+
+/* copy.c */
+const char *tmem_copy_choose(void);
+void tmem_copy_page(void *to, const void *from);
+
+/* stats.c */
+int tmem_stats_create(struct tmem_client *client);
+
+/* cleancache.c, frontswap.c */
+int tmem_cleancache_start(struct tmem_client *client);
+int tmem_frontswap_start(struct tmem_client *client);
+
+#endif /* TMEM_GUEST_H */

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The one host of this guest: its transport, and what drives the client. */
+#define pr_fmt(fmt) "tmem: " fmt
+
+#include <linux/err.h>
+#include <linux/hrtimer.h>
+#include <linux/init.h>
+#include <linux/irq_work.h>
+#include <linux/workqueue.h>
+
+#include "guest.h"
+#include "transport.h"
+
+/* What stays staged is kicked after this. */
+#define KICK_LATER_NS (1 * NSEC_PER_MSEC)
+
+/*
+ * Looking at the window before sleeping. A daemon that is awake answers a get in some microseconds,
+ * and 64 of them in 100 to 200; being woken by it costs 50 to 150 under emulation.
+ */
+#define SPIN_NS (20 * NSEC_PER_USEC)
+#define SPIN_PAGE_NS (4 * NSEC_PER_USEC)
+
+static struct tmem_client *the_client; /* set once, before the transport may notify */
+static const struct tmem_transport *the_transport;
+static struct irq_work soon;
+static struct hrtimer later;
+static struct workqueue_struct *queue;
+static struct delayed_work work;
+
+static void queue_work_if_wanted(void)
+{
+	if (READ_ONCE(the_client->wants_work))
+		mod_delayed_work(queue, &work, 0);
+}
+
+static void on_soon(struct irq_work *irq_work)
+{
+	tmem_client_kick_soon(the_client);
+	queue_work_if_wanted();
+}
+
+static enum hrtimer_restart on_later(struct hrtimer *timer)
+{
+	tmem_client_kick_later(the_client);
+	queue_work_if_wanted();
+	return HRTIMER_NORESTART;
+}
+
+static void on_work(struct work_struct *unused)
+{
+	u64 again_ns = tmem_client_work(the_client);
+
+	if (again_ns)
+		queue_delayed_work(queue, &work, nsecs_to_jiffies(again_ns) + 1);
+	queue_work_if_wanted();
+}
+
+static void ring(void *context)
+{
+	the_transport->ring();
+}
+
+static void kick_soon(void *context)
+{
+	irq_work_queue(&soon);
+}
+
+static void kick_later(void *context)
+{
+	hrtimer_start(&later, ns_to_ktime(KICK_LATER_NS), HRTIMER_MODE_REL_SOFT);
+}
+
+static const struct tmem_client_ops client_ops = {
+	.ring = ring,
+	.kick_soon = kick_soon,
+	.kick_later = kick_later,
+	.copy_page = tmem_copy_page,
+};
+
+/**
+ * tmem_host_notified - the host has notified the guest
+ *
+ * Called by the transport; hard interrupts included.
+ */
+void tmem_host_notified(void)
+{
+	/* Pairs with tmem_host_connect(). */
+	struct tmem_client *client = smp_load_acquire(&the_client);
+
+	if (client && tmem_client_interrupt(client))
+		mod_delayed_work(queue, &work, 0);
+}
+
+static int __init find_host(void **window, u64 *bytes)
+{
+	static const struct tmem_transport * const transports[] __initconst = { &tmem_ivshmem };
+	int at;
+
+	for (at = 0; at < ARRAY_SIZE(transports); at++) {
+		int error;
+
+		if (!tmem_transport_allowed(transports[at]->name))
+			continue;
+		error = transports[at]->find(window, bytes);
+		if (error == -ENODEV)
+			continue;
+		the_transport = transports[at];
+		return error;
+	}
+	return -ENODEV;
+}
+
+static struct tmem_client * __init create_client(void *window, u64 bytes)
+{
+	struct tmem_client_options options = {
+		.ops = &client_ops,
+		.table_keys = tmem_table_keys(),
+		.get_timeout_ns = TMEM_GET_TIMEOUT_NS,
+		.load_timeout_ns = (u64)tmem_load_timeout_s() * NSEC_PER_SEC,
+		.spin_ns = SPIN_NS,
+		.spin_page_ns = SPIN_PAGE_NS,
+	};
+	struct tmem_client *client = tmem_alloc(sizeof(*client));
+	int error;
+
+	if (!client)
+		return ERR_PTR(-ENOMEM);
+	error = tmem_client_create(client, &options, window, bytes);
+	if (error) {
+		tmem_free(client);
+		return ERR_PTR(error);
+	}
+	return client;
+}
+
+/**
+ * tmem_host_connect - find a host and register with it
+ *
+ * Return: the client, or an error: there is no host, or none that will have us.
+ */
+struct tmem_client * __init tmem_host_connect(void)
+{
+	struct tmem_client *client;
+	void *window;
+	u64 bytes;
+	int error;
+
+	queue = alloc_workqueue("tmem", WQ_UNBOUND | WQ_MEM_RECLAIM, 1);
+	if (!queue)
+		return ERR_PTR(-ENOMEM);
+	INIT_DELAYED_WORK(&work, on_work);
+	init_irq_work(&soon, on_soon);
+	hrtimer_init(&later, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	later.function = on_later;
+	error = find_host(&window, &bytes);
+	if (error)
+		return ERR_PTR(error);
+	client = create_client(window, bytes);
+	if (IS_ERR(client))
+		return client;
+	/* Whoever sees the client sees all of it. */
+	smp_store_release(&the_client, client);
+	error = tmem_client_register(client);
+	if (error)
+		return ERR_PTR(error); /* what it holds stays: an interrupt may still come */
+	pr_info("%s: %u lanes of %u slots, %u keys, copying by %s\n", the_transport->name,
+		client->key_lanes, client->window.geometry.lane_slots, client->options.table_keys,
+		tmem_copy_choose());
+	return client;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The guest module: finds a host, then offers itself to the kernel's hooks. */
+#define pr_fmt(fmt) "tmem: " fmt
+
+#include <linux/module.h>
+
+#include "guest.h"
+
+static int __init tmem_init(void)
+{
+	struct tmem_client *client;
+	int error;
+
+	if (!tmem_cleancache_enabled() && tmem_frontswap_mode() == TMEM_FRONTSWAP_OFF)
+		return 0;
+	client = tmem_host_connect();
+	if (IS_ERR(client)) {
+		pr_err("no host found (error %ld), doing nothing\n", PTR_ERR(client));
+		return 0;
+	}
+	error = tmem_stats_create(client);
+	if (error)
+		pr_err("no figures in sysfs (error %d)\n", error);
+	if (tmem_cleancache_enabled()) {
+		error = tmem_cleancache_start(client);
+		if (error)
+			pr_err("cleancache is not available (error %d)\n", error);
+	}
+	if (tmem_frontswap_mode() != TMEM_FRONTSWAP_OFF) {
+		error = tmem_frontswap_start(client);
+		if (error)
+			pr_err("frontswap is not available (error %d)\n", error);
+	}
+	return 0;
+}
+
+/* No module_exit: the hooks hold on to the module for good. */
+module_init(tmem_init);
+
+MODULE_DESCRIPTION("Transcendent memory: gives cold pages to the host");
+MODULE_LICENSE("GPL");

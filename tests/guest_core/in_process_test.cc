@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The guest core against the real store in process: random operations of two threads against what
+// each of them knows, while the host is lost and found, ends epochs, or starts over.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "host-store/doorbell/in_process.h"
+#include "tests/guest_core/core.h"
+
+namespace tmem {
+namespace {
+
+using Page = std::array<std::uint8_t, TMEM_PAGE_BYTES>;
+
+constexpr std::uint64_t kIndices = 200;  // of each thread's object
+constexpr std::uint64_t kSlots = 512;    // of each thread's part of the swap area
+constexpr int kThreads = 2;
+#ifdef TMEM_SANITIZED
+constexpr int kSteps = 6'000;
+#else
+constexpr int kSteps = 40'000;
+#endif
+
+std::uint64_t Seed() {
+  static const std::uint64_t seed = [] {
+    const char* given = std::getenv("TMEM_SEED");
+    return given ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+  }();
+  std::cout << "TMEM_SEED=" << seed << '\n';
+  return seed;
+}
+
+// Compressible, incompressible or same-filled, by its seed.
+Page MakePage(std::uint64_t seed) {
+  Page page;
+  std::mt19937_64 random(seed);
+  std::uint64_t word = random();
+  for (std::size_t at = 0; at < page.size(); at += sizeof word) {
+    if (seed % 5 == 1 || (seed % 5 > 1 && at % 64 == 0)) word = random();
+    std::memcpy(page.data() + at, &word, sizeof word);
+  }
+  return page;
+}
+
+// A guest with a timer and a worker, as the module has them.
+class Guest {
+ public:
+  explicit Guest(std::uint64_t limit_bytes) {
+    InProcessOptions options{};
+    options.store.limit_bytes = limit_bytes;
+    options.store.pool_min_bytes = limit_bytes / 2;
+    options.store.seed = 7;
+    options.workers = 1;
+    host_ = InProcessHost::Create(options, clock_).value();
+    channel_ = host_->Connect({.name = "guest", .domain = ""}, [this] { Notified(); }).value();
+    tmem_client_options client_options{};
+    client_options.ops = &kOps;
+    client_options.context = this;
+    client_options.table_keys = 4096;
+    client_options.get_timeout_ns = 50 * TMEM_NS_PER_MS;
+    client_options.load_timeout_ns = 60 * TMEM_NS_PER_S;
+    client_options.spin_ns = 20 * TMEM_NS_PER_US;
+    client_options.spin_page_ns = 4 * TMEM_NS_PER_US;
+    EXPECT_EQ(tmem_client_create(&client_, &client_options, channel_->window().data(),
+                                 channel_->window().size()),
+              0);
+    connected_.store(true, std::memory_order_release);
+    EXPECT_EQ(tmem_client_register(&client_), 0);
+    ticker_ = std::thread([this] { Tick(); });
+  }
+
+  ~Guest() {
+    stopping_.store(true);
+    ticker_.join();
+    connected_.store(false);
+    channel_.reset();
+    tmem_client_destroy(&client_);
+  }
+
+  tmem_client* client() { return &client_; }
+  InProcessGuest& channel() { return *channel_; }
+  Store& store() { return host_->store(); }
+  std::uint64_t Count(tmem_counter counter) { return tmem_client_count_of(&client_, counter); }
+
+ private:
+  static Guest* Self(void* context) { return static_cast<Guest*>(context); }
+
+  void Notified() {
+    if (!connected_.load(std::memory_order_acquire)) return;
+    if (tmem_client_interrupt(&client_)) work_.store(true);
+  }
+
+  void Tick() {
+    auto work_again = std::chrono::steady_clock::now();
+    while (!stopping_.load()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      tmem_client_kick_later(&client_);
+      const auto now = std::chrono::steady_clock::now();
+      if (__atomic_load_n(&client_.wants_work, __ATOMIC_RELAXED) != 0 || work_.exchange(false) ||
+          now >= work_again) {
+        const u64 again_ns = tmem_client_work(&client_);
+        // The probe of a lost host comes sooner here than in a guest.
+        work_again = now + (again_ns == 0 ? std::chrono::milliseconds(500)
+                                          : std::chrono::milliseconds(5));
+      }
+    }
+  }
+
+  static constexpr tmem_client_ops kOps = {
+      .ring = [](void* context) { Self(context)->channel_->Kick(); },
+      .kick_soon = [](void*) {},  // the ticker is soon enough
+      .kick_later = [](void*) {},
+      .copy_page = [](void* to, const void* from) { std::memcpy(to, from, TMEM_PAGE_BYTES); },
+  };
+
+  SteadyClock clock_;
+  std::unique_ptr<InProcessHost> host_;
+  std::unique_ptr<InProcessGuest> channel_;
+  tmem_client client_{};
+  std::atomic<bool> connected_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> work_{false};
+  std::thread ticker_;
+};
+
+// One thread's file and swap slots. Nobody else touches them, as page locks see to in a kernel.
+class Actor {
+ public:
+  Actor(Guest& guest, u32 pool, u32 area, std::uint64_t number, std::uint64_t seed)
+      : guest_(guest), pool_(pool), area_(area), number_(number), random_(seed + number) {}
+
+  bool errors_allowed = false;  // persistent pages may be lost (a reset), never wrong
+  std::uint64_t hits = 0, loads = 0, load_errors = 0, stores = 0;
+
+  void Run(int steps) {
+    for (int step = 0; step < steps && !::testing::Test::HasFatalFailure(); ++step) Step();
+  }
+
+  // Everything is read once more.
+  void ReadAll() {
+    for (std::uint64_t index = 0; index < kIndices; index += 50) GetBatch(index, 50);
+    for (std::uint64_t slot = 0; slot < kSlots; ++slot) Load(slot);
+  }
+
+ private:
+  void Step() {
+    const std::uint64_t index = random_() % kIndices;
+    const std::uint64_t slot = random_() % kSlots;
+    switch (random_() % 20) {
+      case 0: FlushRange(index, index + random_() % 20); break;
+      case 1:
+        if (random_() % 20 == 0) FlushRange(index, ~0ULL);
+        break;
+      case 2:
+        if (random_() % 50 == 0) FlushObject();
+        break;
+      case 3:
+      case 4: GetBatch(index, 1 + random_() % 64); break;
+      case 5:
+      case 6: GetBatch(index, 1); break;
+      case 7:
+      case 8:
+      case 9: Invalidate(slot, 1 + random_() % 40); break;
+      case 10:
+      case 11: Load(slot); break;
+      case 12:
+      case 13:
+      case 14: StoreOne(slot); break;
+      default: Put(index); break;
+    }
+  }
+
+  tmem_key Key(std::uint64_t index) const { return {pool_, {number_, 1, 2}, index}; }
+
+  void Put(std::uint64_t index) {
+    const std::uint64_t seed = random_();
+    const Page page = MakePage(seed);
+    const tmem_key key = Key(index);
+    tmem_put_page(guest_.client(), &key, page.data());
+    file_[index] = seed;
+    present_[index] = true;
+  }
+
+  void GetBatch(std::uint64_t first, std::uint64_t count) {
+    count = std::min(count, kIndices - first);
+    std::vector<Page> pages(count);
+    std::vector<void*> pointers;
+    for (Page& page : pages) pointers.push_back(page.data());
+    const tmem_key key = Key(first);
+    u64 found = 0;
+    tmem_get_pages(guest_.client(), &key, static_cast<u32>(count), pointers.data(), &found);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if ((found >> i & 1) != 0) {
+        ++hits;
+        ASSERT_TRUE(present_[first + i]) << "found after a flush, a miss or a get";
+        ASSERT_EQ(pages[i], MakePage(file_[first + i])) << "not the last put";
+      }
+      present_[first + i] = false;  // G1 and G2
+    }
+  }
+
+  void FlushRange(std::uint64_t first, std::uint64_t last) {
+    const tmem_key key = Key(first);
+    tmem_flush_range(guest_.client(), &key, last);
+    for (std::uint64_t i = first; i <= last && i < kIndices; ++i) present_[i] = false;
+  }
+
+  void FlushObject() {
+    tmem_flush_object(guest_.client(), pool_, Key(0).object);
+    present_.fill(false);
+  }
+
+  // Slots of both threads alternate by blocks, so that their ranges meet.
+  u64 SlotOf(std::uint64_t slot) const {
+    return (slot / 16 * kThreads + number_) * 16 + slot % 16;
+  }
+
+  void StoreOne(std::uint64_t slot) {
+    const std::uint64_t seed = random_();
+    const Page page = MakePage(seed);
+    held_[slot] =
+        tmem_swap_store(guest_.client(), area_, SlotOf(slot), page.data()) == TMEM_SWAP_KEPT;
+    stores += held_[slot];
+    swap_[slot] = seed;
+  }
+
+  void Load(std::uint64_t slot) {
+    Page page;
+    void* pages[1] = {page.data()};
+    const u64 slots[1] = {SlotOf(slot)};
+    tmem_swap_loaded results[1];
+    tmem_swap_load(guest_.client(), area_, 1, slots, pages, results);
+    ++loads;
+    if (results[0] == TMEM_SWAP_HIT) {
+      ASSERT_TRUE(held_[slot]);
+      ASSERT_EQ(page, MakePage(swap_[slot]));
+    } else if (held_[slot]) {
+      ASSERT_EQ(results[0], TMEM_SWAP_ERROR) << "the device has old bytes";
+      ASSERT_TRUE(errors_allowed) << "a promise was broken";
+      ++load_errors;
+    } else {
+      ASSERT_EQ(results[0], TMEM_SWAP_DEVICE);
+    }
+  }
+
+  void Invalidate(std::uint64_t slot, std::uint64_t count) {
+    for (std::uint64_t i = slot; i < std::min(slot + count, kSlots); ++i) {
+      tmem_swap_invalidate(guest_.client(), area_, SlotOf(i), 1);
+      held_[i] = false;
+    }
+  }
+
+  Guest& guest_;
+  const u32 pool_;
+  const u32 area_;
+  const std::uint64_t number_;
+  std::mt19937_64 random_;
+  std::array<std::uint64_t, kIndices> file_{};
+  std::array<bool, kIndices> present_{};
+  std::array<std::uint64_t, kSlots> swap_{};
+  std::array<bool, kSlots> held_{};
+};
+
+class CoreAndStore : public ::testing::Test {
+ protected:
+  void Start(std::uint64_t limit_bytes) {
+    guest_ = std::make_unique<Guest>(limit_bytes);
+    const int pool = tmem_pool_create(guest_->client(), TMEM_POOL_EPHEMERAL);
+    ASSERT_GE(pool, 0);
+    ASSERT_EQ(tmem_swap_start(guest_->client(), TMEM_POOL_PERSISTENT), 0);
+    ASSERT_EQ(tmem_swap_on(guest_->client(), 0, kThreads * kSlots), 0);
+    const std::uint64_t seed = Seed();
+    for (int i = 0; i < kThreads; ++i) {
+      actors_.push_back(std::make_unique<Actor>(*guest_, static_cast<u32>(pool), 0u,
+                                                static_cast<std::uint64_t>(i), seed));
+    }
+  }
+
+  // Runs both threads; meanwhile calls `disturb` now and then.
+  void Run(const std::function<void()>& disturb = {}) {
+    std::atomic<int> running{kThreads};
+    std::vector<std::thread> threads;
+    for (auto& actor : actors_) {
+      threads.emplace_back([&] {
+        actor->Run(kSteps);
+        --running;
+      });
+    }
+    while (running.load() != 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (disturb) disturb();
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (auto& actor : actors_) actor->ReadAll();
+  }
+
+  void ExpectGeneralHealth() {
+    EXPECT_EQ(guest_->Count(TMEM_COUNT_unknown_statuses), 0u);
+    EXPECT_EQ(guest_->Count(TMEM_COUNT_frontswap_tag_mismatches), 0u);
+    EXPECT_EQ(guest_->Count(TMEM_COUNT_puts_refused_other), 0u);
+    for (auto& actor : actors_) {
+      EXPECT_GT(actor->hits, 0u);
+      EXPECT_GT(actor->stores, 0u);
+    }
+  }
+
+  std::unique_ptr<Guest> guest_;
+  std::vector<std::unique_ptr<Actor>> actors_;
+};
+
+TEST_F(CoreAndStore, RandomOperationsOfTwoThreadsAgreeWithWhatEachKnows) {
+  Start(64u << 20);
+  Run();
+  ExpectGeneralHealth();
+  EXPECT_EQ(guest_->Count(TMEM_COUNT_resets), 0u);
+  EXPECT_EQ(guest_->Count(TMEM_COUNT_insane_windows), 0u);
+  const GuestStatus status = guest_->store().StatusOf(guest_->channel().id());
+  EXPECT_EQ(status.gets_corrupt, 0u);
+}
+
+TEST_F(CoreAndStore, WhenTheHostIsLostAndFoundAndEndsEpochs) {
+  Start(64u << 20);
+  std::mt19937_64 random(Seed());
+  Run([&] {
+    if (random() % 3 == 0) {
+      guest_->store().EndEpoch();
+    } else {
+      guest_->channel().Pause();
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 150));
+      guest_->channel().Resume();
+    }
+  });
+  ExpectGeneralHealth();
+  EXPECT_GT(guest_->Count(TMEM_COUNT_epochs), 0u);
+  EXPECT_EQ(guest_->Count(TMEM_COUNT_resets), 0u);
+}
+
+TEST_F(CoreAndStore, WhenTheGuestRegistersAgainPersistentPagesAreErrorsNeverWrong) {
+  Start(64u << 20);
+  for (auto& actor : actors_) actor->errors_allowed = true;
+  Run([&] { EXPECT_EQ(tmem_client_register(guest_->client()), 0); });
+  ExpectGeneralHealth();
+  EXPECT_GT(guest_->Count(TMEM_COUNT_frontswap_lost), 0u);
+}
+
+}  // namespace
+}  // namespace tmem

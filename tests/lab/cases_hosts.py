@@ -76,13 +76,11 @@ def two_guests_64_mib(context):
 
 
 def host_dies_while_reading(context):
-    """tmemd is killed in the middle: the file is read right, from the disk; swap goes to its disk."""
+    """tmemd is killed in the middle: the file is read right, from the disk."""
     image, sums = context.images.corpus("text", 192)
     host = context.host(limit_mib=320, pool_min_mib=96)
-    swap = disks.empty(context.directory / "swap.img", 300 * MIB)
-    guest = context.guest(host, memory_mib=96,
-                          disks=[disks.Disk(image, readonly=True),
-                                 disks.Disk(sums, readonly=True), disks.Disk(swap)])
+    guest = context.guest(host, memory_mib=96, disks=[disks.Disk(image, readonly=True),
+                                                      disks.Disk(sums, readonly=True)])
     guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
     stream = "stream file=/mnt/data index=/dev/vdb"
     expect_no_wrong(guest.workload(f"{stream} passes=1", 300), "stream before")
@@ -120,5 +118,6 @@ def host_dies_with_swap(context):
     return f"{failed} pages failed in {took:.1f} s, none wrong; later {again[-1]['sigbus']}"
 
 
-CASES = {case.__name__: case for case in [two_guests_64_mib, host_dies_while_reading, host_dies_with_swap]}
+CASES = {case.__name__: case for case in
+         [two_guests_64_mib, host_dies_while_reading, host_dies_with_swap]}
 ALONE = {"two_guests_64_mib"}

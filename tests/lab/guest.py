@@ -217,7 +217,7 @@ class Guest:
         except (AttributeError, qmp.QmpError):
             return "no monitor"
         return "vCPUs at " + ", ".join(
-            f"{rip}" if rip else ("halted" if halted == "1" else "running") for rip, halted in pairs)
+            rip or ("halted" if halted == "1" else "running") for rip, halted in pairs)
 
     def _send(self, line):
         try:

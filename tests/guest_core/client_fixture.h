@@ -29,9 +29,9 @@ class ClientFixture : public ::testing::Test {
     client_options.get_timeout_ns = kTimeoutNs;
     client_options.load_timeout_ns = kTimeoutNs;
     client_ = std::make_unique<tmem_client>();
-    ASSERT_EQ(tmem_client_create(client_.get(), &client_options, host_->window(),
-                                 host_->window_bytes()),
-              0);
+    ASSERT_EQ(
+        tmem_client_create(client_.get(), &client_options, host_->window(), host_->window_bytes()),
+        0);
     ASSERT_EQ(tmem_client_register(client_.get()), 0);
   }
 
@@ -99,9 +99,7 @@ class ClientFixture : public ::testing::Test {
     FAIL() << "the worker never comes to an end";
   }
 
-  std::uint64_t Count(tmem_counter counter) {
-    return tmem_client_count_of(client_.get(), counter);
-  }
+  std::uint64_t Count(tmem_counter counter) { return tmem_client_count_of(client_.get(), counter); }
 
   std::unique_ptr<FakeHost> host_;
   std::unique_ptr<tmem_client> client_;

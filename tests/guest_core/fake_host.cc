@@ -76,8 +76,8 @@ std::uint64_t FakeHost::ProcessLane(std::uint32_t lane, std::uint64_t limit) {
   tmem_lane_head& lane_head = head(lane);
   const std::uint32_t entries =
       lane == options_.key_lanes ? TMEM_MIN_RING_ENTRIES : options_.ring_entries;
-  auto* ring = reinterpret_cast<tmem_desc*>(reinterpret_cast<std::uint8_t*>(&lane_head) +
-                                            TMEM_PAGE_BYTES);
+  auto* ring =
+      reinterpret_cast<tmem_desc*>(reinterpret_cast<std::uint8_t*>(&lane_head) + TMEM_PAGE_BYTES);
   const std::uint64_t posted = __atomic_load_n(&lane_head.posted, __ATOMIC_ACQUIRE);
   std::uint64_t done = lane_head.done;
   const std::uint64_t end = std::min(posted, limit > posted - done ? posted : done + limit);

@@ -146,9 +146,8 @@ TEST(Table, RandomOperationsAgreeWithAModel) {
     switch (random() % 16) {
       case 0:
         tmem_table_forget_object(&t.table, pool, key.object);
-        model.keys.remove_if([&](const Name& n) {
-          return std::get<0>(n) == pool && std::get<1>(n) == object;
-        });
+        model.keys.remove_if(
+            [&](const Name& n) { return std::get<0>(n) == pool && std::get<1>(n) == object; });
         break;
       case 1:
         if (random() % 8 != 0) break;

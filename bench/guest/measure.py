@@ -3,6 +3,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import platform
 import re
@@ -60,6 +61,7 @@ class _Passes:
         self.sigbus = 0
         self.daemon_cpu_ns = 0
         self.errors = []
+        self.status = None  # the daemon's, while the workload still holds its pages
         self._guest = guest
         self._host = host
         self._progress = progress
@@ -76,6 +78,7 @@ class _Passes:
             self._before = self._snapshot()
         elif event.get("event") == "end":
             self._add(event, *self._snapshot())
+            self.status = self._host.status() if self._host else None
         elif "error" in event:
             self.errors.append(event["error"])
 
@@ -125,7 +128,6 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200):
         if passes.errors or not passes.passes:
             raise lab_guest.GuestError(f"{setup.title()}: {passes.errors or output}")
         after = guest.counters()
-        status = host.status() if host else None
         trouble = guest.trouble()
 
     result = dataclasses.asdict(setup)
@@ -135,7 +137,7 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200):
     result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages, 3)
     result["disk_read_bytes"] = sum(one["disk_read_bytes"] for one in passes.passes)
     result["disk_write_bytes"] = sum(one["disk_write_bytes"] for one in passes.passes)
-    result["pool"] = figures.of_pool(status)
+    result["pool"] = figures.of_pool(passes.status)
     result["wrong_pages"] = passes.wrong_pages
     result["failed_pages"] = passes.sigbus
     result["boot_seconds"] = round(guest.boot_s, 2)
@@ -162,4 +164,5 @@ def machine():
         "host_kernel": platform.release(),
         "qemu": qemu,
         "accelerator": lab_guest.accelerator(),
+        "load_average": os.getloadavg()[0],  # before: others on the machine disturb
     }

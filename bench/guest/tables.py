@@ -79,7 +79,8 @@ def _describe(report):
     return (f"{first['workload']}: guest of {first['guest_mib']} MiB, {first['cpus']} vCPU, "
             f"{what} of {first['workload_bytes'] // MIB} MiB; "
             f"{machine['cpus']} x {machine['cpu']}, "
-            f"{machine['qemu']}, {machine['accelerator']}, host Linux {machine['host_kernel']}")
+            f"{machine['qemu']}, {machine['accelerator']}, host Linux {machine['host_kernel']}; "
+            f"load before {machine['load_average']:.1f}")
 
 
 def plain(report):

@@ -3,14 +3,22 @@
 #include "host-store/store/budget.h"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 namespace tmem {
 namespace {
 
-// Times a claim looks again when nothing can be evicted at the moment: pages on their way out, in
-// the hands of other threads, come back within microseconds.
-constexpr int kIdleRounds = 200;
+// A claim looks again when nothing can be evicted at the moment: pages on their way in or out, in
+// the hands of other threads, come back within microseconds, or when those threads run again. A
+// promise waits for that longer than any scheduler makes them wait.
+constexpr int kIdleYields = 200;
+constexpr int kIdleSleeps = 5000;
+constexpr std::chrono::milliseconds kIdleSleep(1);
+
+int IdleRounds(Claim claim) {
+  return claim == Claim::kPromised ? kIdleYields + kIdleSleeps : kIdleYields;
+}
 
 bool IsPersistent(Claim claim) {
   return claim == Claim::kPromised || claim == Claim::kOptional;
@@ -62,19 +70,24 @@ bool Budget::ChargeReclaiming(Account account, uint64_t bytes, Claim claim) {
       return false;
     }
     const bool fits = used_ + bytes <= options_.limit_bytes;
-    const bool forced = !fits && idle_rounds > kIdleRounds && claim == Claim::kPromised;
+    const bool waited = idle_rounds > IdleRounds(claim);
+    const bool forced = !fits && waited && claim == Claim::kPromised;
     if (fits || forced) {
       if (forced) overruns_.fetch_add(1);
       pending_ -= bytes;
       AddLocked(account, bytes, claim);
       return true;
     }
-    if (idle_rounds > kIdleRounds) {
+    if (waited) {
       pending_ -= bytes;
       return false;
     }
     lock.Unlock();
-    if (!reclaimed) std::this_thread::yield();
+    if (idle_rounds > kIdleYields) {
+      std::this_thread::sleep_for(kIdleSleep);
+    } else if (!reclaimed) {
+      std::this_thread::yield();
+    }
   }
 }
 

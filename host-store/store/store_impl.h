@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
 #include <memory>
 #include <optional>
 #include <string>
@@ -104,7 +105,14 @@ class Store::Impl {
   uint64_t FlushShards(Guest& guest, Lifetime lifetime, const FlushScope& scope);
 
   // Room.
+  struct Weight {
+    int64_t bytes;
+    uint32_t slot;
+    auto operator<=>(const Weight&) const = default;
+  };
+  Weight HeaviestBelow(const Weight& than) const;
   bool EvictSome();
+  bool EvictOf(Guest& guest);
   bool TrimSome();
 
   // Guests.

@@ -350,37 +350,49 @@ void Store::Impl::DropHolder(Guest& guest, Lifetime lifetime, const Holder& hold
 
 // ---- room -------------------------------------------------------------------------------------
 
-// Evicts a few of the oldest ephemeral pages of the guest that is most over its share; with equal
-// weights that is the one that holds most. False when there is nothing to evict.
-bool Store::Impl::EvictSome() {
+// The guest with the most ephemeral bytes of those lighter than `than`; none: slot UINT32_MAX.
+Store::Impl::Weight Store::Impl::HeaviestBelow(const Weight& than) const {
   constexpr auto kEphemeral = IndexOf(Lifetime::kEphemeral);
-  uint32_t heaviest = options_.max_guests;
-  int64_t heaviest_bytes = 0;
+  Weight heaviest{.bytes = 0, .slot = UINT32_MAX};
   for (uint32_t slot = 0; slot < options_.max_guests; ++slot) {
     if (entries_[slot].guest.load() == nullptr) continue;
     GuestUse guest(entries_[slot]);
     if (!guest) continue;
-    const int64_t bytes =
-        guest->bytes[kEphemeral].load() + guest->pages[kEphemeral].load() * kKeyWeightBytes;
-    if (bytes <= heaviest_bytes) continue;
-    heaviest = slot;
-    heaviest_bytes = bytes;
+    const Weight weight{.bytes = guest->bytes[kEphemeral].load() +
+                                 guest->pages[kEphemeral].load() * kKeyWeightBytes,
+                        .slot = slot};
+    if (weight.bytes > 0 && weight < than && (heaviest.slot == UINT32_MAX || heaviest < weight)) {
+      heaviest = weight;
+    }
   }
-  if (heaviest == options_.max_guests) return TrimSome();
+  return heaviest;
+}
 
-  GuestUse guest(entries_[heaviest]);
-  if (!guest) return true;  // it is going, and its pages with it
+// Evicts a few of the oldest ephemeral pages of the guest that is most over its share; with equal
+// weights that is the one that holds most. Lighter guests follow if nothing of its can go: its
+// pages may all be on their way in or out. False when there is nothing to evict.
+bool Store::Impl::EvictSome() {
+  Weight weight{.bytes = INT64_MAX, .slot = UINT32_MAX};
+  for (;;) {
+    weight = HeaviestBelow(weight);
+    if (weight.slot == UINT32_MAX) return TrimSome();
+    GuestUse guest(entries_[weight.slot]);
+    if (guest && EvictOf(*guest)) return true;
+  }
+}
+
+bool Store::Impl::EvictOf(Guest& guest) {
   const uint32_t first_shard = evict_cursor_.fetch_add(1);
   for (uint32_t i = 0; i < shard_count_; ++i) {
     Detached detached;
     const uint32_t shard = (first_shard + i) & (shard_count_ - 1);
-    indexes_[kEphemeral].shards[shard]->Evict(heaviest, kEvictBatch, detached);
+    indexes_[IndexOf(Lifetime::kEphemeral)].shards[shard]->Evict(guest.slot, kEvictBatch, detached);
     if (detached.size() == 0) continue;
-    for (const Holder& holder : detached) Release(*guest, Lifetime::kEphemeral, holder);
-    guest->counters.pages_evicted.fetch_add(detached.size());
+    for (const Holder& holder : detached) Release(guest, Lifetime::kEphemeral, holder);
+    guest.counters.pages_evicted.fetch_add(detached.size());
     return true;
   }
-  return TrimSome();
+  return false;
 }
 
 bool Store::Impl::TrimSome() {

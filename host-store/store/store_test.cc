@@ -109,7 +109,7 @@ TEST_F(StoreRules, K5_ARemovedGuestLeavesNothing) {
   SettleAll();
   store_->RemoveGuest(other);
   // A chunk of each kind of record may be kept in each shard's arenas.
-  EXPECT_LE(store_->Status().used_bytes, used + uint64_t{16 * 3} * 17 * 1024);
+  EXPECT_LE(store_->Status().used_bytes, used + uint64_t{16} * 3 * 17 * 1024);
   EXPECT_EQ(store_->Status().guests.size(), 1u);
   EXPECT_EQ(store_->Status().pages, 0u);
 }

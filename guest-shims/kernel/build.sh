@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
-# Builds the guest kernel: Debian's Linux 6.1 source, our patches, the tmem module, a small config.
+# Builds the guest kernel: Debian's Linux 6.1 source, our patches, the module tmem, a small config.
 #
 #   build.sh          builds if it has to, with progress on standard error
-#   build.sh --print  the same, and prints the directory that holds bzImage, vmlinux, config, modules/
+#   build.sh --print  the same, and prints the directory of bzImage, vmlinux, config, modules/
 #   build.sh --key    prints the key of the inputs only
 #
-# The result is kept in $TMEM_CACHE/guest-kernel/KEY (default ~/.cache/tmem), KEY being a hash of all
+# The result is kept in $TMEM_CACHE/guest-kernel/KEY (default ~/.cache/tmem); KEY is a hash of all
 # that goes in. The build tree beside it is kept too, so that a change of the module costs seconds.
 # Two builds at once wait for each other; an interrupted one leaves nothing half-done.
 #

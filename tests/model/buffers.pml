@@ -2,11 +2,12 @@
 /*
  * Pages with buffers: a get never puts an old block over a newer one (C14).
  *
- * A file system may write a block of a page that is not uptodate through its buffers (partial write,
- * partial truncate). The page is then newer than the host's copy, though not yet filled. With a
- * data journal the page is marked dirty only when the transaction commits, so the flush at the first
- * dirtying comes late; and once written back, the buffers may be stripped while the page stays, so
- * asking for buffers is not enough. Each half of C14 is needed; each has its fault.
+ * A file system may write a block of a page that is not uptodate through its buffers (partial
+ * write, partial truncate). The page is then newer than the host's copy, though not yet filled.
+ * With a data journal the page is marked dirty only when the transaction commits, so the flush at
+ * the first dirtying comes late; and once written back, the buffers may be stripped while the
+ * page stays, so asking for buffers is not enough. Each half of C14 is needed; each has its
+ * fault.
  */
 #ifndef KEYS
 #define KEYS 3

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Credits: a persistent put made with a credit always finds memory that nobody can take away (P3, X2).
+ * Credits: a persistent put made with a credit always finds memory that nobody can take away (P3,
+ * X2).
  *
- * The daemon has RESERVE pages of its own and one page that the guest has reported free and may take
- * back. It grants one credit at a time, asks for them back, and may die and come back with or
- * without its store. The guest puts, flushes and returns over two lanes. Real counters are
+ * The daemon has RESERVE pages of its own and one page that the guest has reported free and may
+ * take back. It grants one credit at a time, asks for them back, and may die and come back with
+ * or without its store. The guest puts, flushes and returns over two lanes. Real counters are
  * cumulative; here each side keeps the difference that matters.
  */
 #define KEYS 3

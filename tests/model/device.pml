@@ -94,10 +94,12 @@ proctype Cpu() {
       fi;
       if
       :: IN_MEMORY(k) -> store(k)
-      :: IN_MEMORY(k) && (held[k] || device[k] == FRESH) -> out[k] = true /* unchanged: just dropped */
+      :: IN_MEMORY(k) && (held[k] || device[k] == FRESH)
+          -> out[k] = true /* unchanged: just dropped */
       :: IN_MEMORY(0) && IN_MEMORY(1) -> store_large()
       :: out[k] -> load(k)
-      :: !writing[k] -> take_away(k); device[k] = STALE; written[k] = false; out[k] = false /* freed */
+      :: !writing[k] -> take_away(k);
+          device[k] = STALE; written[k] = false; out[k] = false /* freed */
       :: writing[k] -> device[k] = FRESH; written[k] = true; writing[k] = false; out[k] = true
       :: writing[k] -> take_away(k); writing[k] = false /* write error: the page stays in memory */
       fi;

@@ -92,7 +92,7 @@ proctype Cpu(byte c) {
     fi;
     if
     :: atomic { REACHED(l, n) } /* seen while it spins */
-    :: atomic { /* watches: under the lane lock, counted, so that the last to leave clears the flag */
+    :: atomic { /* watches: under the lane lock, counted, so that the last one clears the flag */
         !lane_lock[l] -> lane_lock[l] = true;
         waiters[l]++;
         STORE(c, 4 + l, 1)

@@ -115,7 +115,8 @@ inline age_lanes(changed) {
       do
       :: iy < RING ->
         if
-        :: lane[ix].d[iy].key == changed && lane[ix].d[iy].data == FRESH -> lane[ix].d[iy].data = STALE
+        :: lane[ix].d[iy].key == changed && lane[ix].d[iy].data == FRESH ->
+            lane[ix].d[iy].data = STALE
         :: else
         fi;
         iy++

@@ -2,9 +2,10 @@
 /*
  * Order and gets: an ephemeral pool is never read stale (P1, P2, F1, F2, F3, C3 for truncate, C13).
  *
- * Two CPUs evict (put), read (get), write and truncate pages of three keys: k0 and k1 are an object
- * A whose keys are in both lanes, k2 is another object in lane 0. The table of a lane holds one key,
- * so k0 and k2 push each other out. The kernel serialises what happens to one page by the page lock.
+ * Two CPUs evict (put), read (get), write and truncate pages of three keys: k0 and k1 are an
+ * object A whose keys are in both lanes, k2 is another object in lane 0. The table of a lane
+ * holds one key, so k0 and k2 push each other out. The kernel serialises what happens to one page
+ * by the page lock.
  *
  * A write here does not flush (C14 says it does), and a get may be refused so that a page is cached
  * while the host has a copy: the lanes must be right without that help.
@@ -83,7 +84,7 @@ inline flush_object() {
   }
 }
 
-/* A full table makes room: its oldest key is flushed, descriptor first, or the new key is not put. */
+/* A full table makes room: its oldest key is flushed first, or the new key is not put. */
 #ifdef FAULT_TABLE_FORGETS_OLDEST
 #define MUST_DISPLACE(k) false
 #define FORGET_OTHER(k) if :: (k) != 1 -> known[2 - (k)] = false :: else fi
@@ -183,7 +184,8 @@ proctype Cpu(byte c) {
       fi;
       if
       :: page[k] != NONE && !locked[k] -> put(k) /* reclaim */
-      :: page[k] == FRESH && !locked[k] && !(truncating && k < 2) -> age(k); put(k) /* written, reclaim */
+      :: page[k] == FRESH && !locked[k] && !(truncating && k < 2)
+          -> age(k); put(k) /* written, reclaim */
       :: page[k] == NONE && !locked[k] && !(truncating && k < 2) -> locked[k] = true; get(k)
       :: else
       fi;
@@ -231,7 +233,8 @@ inline execute(by) {
 #ifndef FAULT_REFUSED_PUT_KEEPS_OLD
     host[HEAD(by).key] = NONE
 #endif
-  :: HEAD(by).op == GET -> answer[HEAD(by).who] = host[HEAD(by).key]; host[HEAD(by).key] = NONE /* G1 */
+  :: HEAD(by).op == GET ->
+       answer[HEAD(by).who] = host[HEAD(by).key]; host[HEAD(by).key] = NONE /* G1 */
   :: HEAD(by).op == FLUSH -> host[HEAD(by).key] = NONE
   :: HEAD(by).op == FLUSH_ALL ->
     host[0] = (HAS_LANE(0, by) -> NONE : host[0]);

@@ -3,9 +3,9 @@
  * Pool handles: a page of one file system never comes back as another's (K3, K5, C4).
  *
  * There is one handle index, so each mount reuses the one before. CPU 0 mounts (creates a pool),
- * reads and unmounts (destroys it); CPU 1 reclaims, and may have looked up the handle of a pool that
- * is gone by the time it appends. The daemon may die at any moment and come back with no pools; the
- * guest learns it only from the status "stale pool". MOUNTS and DEATHS bound a run.
+ * reads and unmounts (destroys it); CPU 1 reclaims, and may have looked up the handle of a pool
+ * that is gone by the time it appends. The daemon may die at any moment and come back with no
+ * pools; the guest learns it only from the status "stale pool". MOUNTS and DEATHS bound a run.
  */
 #define KEYS 2
 #ifndef MOUNTS

@@ -3,13 +3,13 @@
  * Reports: no page is dropped after its report has returned (R1).
  *
  * CPU 0 isolates free pages, two at a time out of three, posts them in one of two lanes' report
- * descriptors and waits. It may withdraw (POSTED -> WITHDRAWN); once the host has won
- * POSTED -> TAKEN it waits for the answer or for the channel to be torn down. CPU 1 allocates any
- * page that is free and not isolated. The daemon drops one page at a time and may die at any moment.
+ * descriptors and waits. It may withdraw (POSTED -> WITHDRAWN); once the host has won POSTED ->
+ * TAKEN it waits for the answer or for the channel to be torn down. CPU 1 allocates any page that
+ * is free and not isolated. The daemon drops one page at a time and may die at any moment.
  *
- * The descriptor of a withdrawn report may be used again at once. So the host copies the ranges after
- * it has won them, not before (FAULT_COPIED_BEFORE_TAKEN). If withdrawn descriptors stay until the
- * host has passed them (-DSTAYS_UNTIL_PASSED), either order is right.
+ * The descriptor of a withdrawn report may be used again at once. So the host copies the ranges
+ * after it has won them, not before (FAULT_COPIED_BEFORE_TAKEN). If withdrawn descriptors stay
+ * until the host has passed them (-DSTAYS_UNTIL_PASSED), either order is right.
  */
 #define PAGES 3
 #define LANES 2

@@ -35,7 +35,7 @@ bool locked[KEYS];
 bool known[KEYS];
 bool pending[KEYS];
 byte host[KEYS];
-byte phase[LANES]; /* of the oldest descriptor: 0 untouched, 1 taken from the store, 2 slot written */
+byte phase[LANES]; /* of the oldest descriptor: 0 untouched, 1 taken, 2 slot written */
 byte held[LANES];  /* what the daemon has in its hand in phase 1; FRESH for "hit" in phase 2 */
 mtype answer[CPUS] = FREE; /* FREE: none awaited; BUSY: awaited */
 bool wrong_bytes;
@@ -121,7 +121,7 @@ inline abandon(lost) {
   }
 }
 
-/* The page of `back` is locked and not filled. Leaves `slot` < SLOTS if there is something to wait for. */
+/* The page of `back` is locked and not filled. Leaves `slot` < SLOTS if there is one to wait on. */
 inline ask(back) {
   find_free(LANE_OF(back));
   slot = SLOTS;
@@ -235,7 +235,8 @@ end:
 
 inline serve(by) {
   if
-  :: atomic { lane[by].posted > 0 && HEAD(by).op == FLUSH -> host[HEAD(by).key] = NONE; complete(by) }
+  :: atomic { lane[by].posted > 0 && HEAD(by).op == FLUSH ->
+       host[HEAD(by).key] = NONE; complete(by) }
   :: atomic { /* copies the payload */
       lane[by].posted > 0 && HEAD(by).op == PUT && phase[by] == 0 -> phase[by] = 2;
       host[HEAD(by).key] = (SLOT_OF_HEAD(by).key == HEAD(by).key -> SLOT_OF_HEAD(by).data : WRONG)

@@ -3,11 +3,11 @@
  * Swap slots, tags and promises: a stored page comes back as it was, or with an error that has a
  * cause; never as another page, and never lost for no cause (P3, C6, C7, F2, F3, M4).
  *
- * Two CPUs store, store again, load and invalidate three swap slots (k0 and k2 in lane 0, k1 in lane
- * 1), and switch the area off and on. The daemon may die between executing and acknowledging, with
- * its store or without, or come back with an older set of pages. Descriptors that are not
- * acknowledged stay in the lanes: that is the replay. What is appended is published at once here
- * (order.pml has the staging).
+ * Two CPUs store, store again, load and invalidate three swap slots (k0 and k2 in lane 0, k1 in
+ * lane 1), and switch the area off and on. The daemon may die between executing and
+ * acknowledging, with its store or without, or come back with an older set of pages. Descriptors
+ * that are not acknowledged stay in the lanes: that is the replay. What is appended is published
+ * at once here (order.pml has the staging).
  */
 #ifndef KEYS
 #define KEYS 3
@@ -97,7 +97,7 @@ inline load(back) {
     waiting[c] = true;
     if
     :: !waiting[c]
-    :: waiting[c] && !alive -> abandon(back); waiting[c] = false /* the host is lost: bounded wait */
+    :: waiting[c] && !alive -> abandon(back); waiting[c] = false /* host lost: bounded wait */
     fi
   :: !ROOM(LANE_OF(back)) -> skip /* asks again */
   fi;
@@ -177,7 +177,8 @@ end:
     }
 #ifdef FAULT_AREA_FLUSH_LATE
   :: atomic { area_pending && ROOM(0) && ROOM(1) ->
-      area_pending = false; post(0, FLUSH_ALL, 0, NONE, NOBODY); post(1, FLUSH_ALL, 0, NONE, NOBODY) }
+      area_pending = false; post(0, FLUSH_ALL, 0, NONE, NOBODY);
+       post(1, FLUSH_ALL, 0, NONE, NOBODY) }
 #endif
   od
 }

@@ -25,7 +25,7 @@ struct File {
   uint64_t seed;
   uint64_t random_state;
   uint32_t next_version;
-  uint64_t sectors;               /* size of the file */
+  uint64_t sectors;              /* size of the file */
   uint32_t version[kMaxSectors]; /* what each sector holds; 0: zeros */
   uint64_t wrong;
   uint64_t op;

@@ -83,9 +83,10 @@ int HogCommand(void) {
     WaitForGo();
     const double start = Now();
     const struct Result result = Pass(kind, memory, pages, &source, version);
-    Emit("{\"event\": \"end\", \"pass\": %lu, \"kind\": \"%s\", \"pages\": %lu, \"wrong\": %lu, "
-         "\"sigbus\": %lu, \"seconds\": %.3f}",
-         pass, name, pages, result.wrong, result.sigbus, Now() - start);
+    Emit(
+        "{\"event\": \"end\", \"pass\": %lu, \"kind\": \"%s\", \"pages\": %lu, \"wrong\": %lu, "
+        "\"sigbus\": %lu, \"seconds\": %.3f}",
+        pass, name, pages, result.wrong, result.sigbus, Now() - start);
     WaitForGo();
   }
   return 0;

@@ -13,8 +13,8 @@ uint64_t Mix(uint64_t value) {
   return value ^ (value >> 31);
 }
 
-static const char* const kWords[] = {"request", "session", "name",   "value",  "index",   "buffer",
-                                     "thread",  "config",  "error",  "status", "user",    "path",
+static const char* const kWords[] = {"request",  "session", "name",   "value",  "index",   "buffer",
+                                     "thread",   "config",  "error",  "status", "user",    "path",
                                      "/usr/lib", "http://", "length", "parent", "content", "time"};
 
 static uint64_t Next(uint64_t* state) {
@@ -85,7 +85,9 @@ static enum PageKind KindOf(uint64_t hash) {
 }
 
 // One stamp in each quarter of the page, so that a page torn at 1 KiB is seen.
-static size_t StampAt(size_t stamp) { return stamp * (kPageWords / kStamps) + 37 * stamp % 64; }
+static size_t StampAt(size_t stamp) {
+  return stamp * (kPageWords / kStamps) + 37 * stamp % 64;
+}
 
 static uint64_t Stamp(uint64_t seed, uint64_t index, uint64_t version, size_t stamp) {
   return Mix(seed ^ Mix(index ^ (version << 40)) ^ (stamp << 56));

@@ -90,9 +90,10 @@ int StreamCommand(void) {
     WaitForGo();
     const double start = Now();
     const uint64_t wrong = ReadOnce(path, pages, &expected);
-    Emit("{\"event\": \"end\", \"pass\": %lu, \"kind\": \"read\", \"pages\": %lu, \"wrong\": %lu, "
-         "\"sigbus\": 0, \"seconds\": %.3f}",
-         pass, pages, wrong, Now() - start);
+    Emit(
+        "{\"event\": \"end\", \"pass\": %lu, \"kind\": \"read\", \"pages\": %lu, \"wrong\": %lu, "
+        "\"sigbus\": 0, \"seconds\": %.3f}",
+        pass, pages, wrong, Now() - start);
     WaitForGo();
   }
   return 0;

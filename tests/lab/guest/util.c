@@ -66,7 +66,9 @@ void WriteString(const char* path, const char* text) {
   close(file);
 }
 
-void DropCaches(void) { WriteString("/proc/sys/vm/drop_caches", "1"); }
+void DropCaches(void) {
+  WriteString("/proc/sys/vm/drop_caches", "1");
+}
 
 int main(int argc, char** argv) {
   static const struct {

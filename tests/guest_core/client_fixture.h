@@ -116,10 +116,13 @@ class ClientFixture : public ::testing::Test {
     Self(context)->host_->Ring();
   }
 
+  static void KickSoon(void* context) { ++Self(context)->soon_; }
+  static void KickLater(void* context) { ++Self(context)->later_; }
+
   static constexpr tmem_client_ops kOps = {
       .ring = RingHost,
-      .kick_soon = [](void* context) { ++Self(context)->soon_; },
-      .kick_later = [](void* context) { ++Self(context)->later_; },
+      .kick_soon = KickSoon,
+      .kick_later = KickLater,
       .copy_page = CopyPage,
   };
 };

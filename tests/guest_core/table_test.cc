@@ -139,7 +139,9 @@ TEST(Table, RandomOperationsAgreeWithAModel) {
   Model model;
   for (u32 step = 0; step < 200'000; ++step) {
     const Name name{static_cast<u32>(random() % 2), random() % 6, random() % 24};
-    const auto& [pool, object, index] = name;
+    const u32 pool = std::get<0>(name);
+    const std::uint64_t object = std::get<1>(name);
+    const std::uint64_t index = std::get<2>(name);
     const tmem_key key = Key(pool, object, index);
     const u32 at = tmem_table_find(&t.table, &key);
     ASSERT_EQ(at != TMEM_TABLE_NONE, model.Has(name)) << "step " << step;

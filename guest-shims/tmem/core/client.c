@@ -52,6 +52,7 @@ int tmem_client_create(struct tmem_client *client, const struct tmem_client_opti
 	error = tmem_window_attach(&client->window, memory, bytes);
 	if (error)
 		return error;
+	tmem_credit_init(&client->credit, &client->window.header->host);
 	client->key_lanes = client->window.geometry.key_lanes;
 	client->lanes = tmem_alloc(sizeof(*client->lanes) * (client->key_lanes + 1));
 	if (!client->lanes)
@@ -129,9 +130,9 @@ static int register_locked(struct tmem_client *client)
 		return error;
 	replay = tmem_replay_collect(client);
 	on_each_lane(client, tmem_lane_reset);
-	client->epoch = tmem_read(&host->epoch);
-	client->resets = tmem_read(&host->resets);
-	tmem_credit_reset(&client->credit, host);
+	tmem_write(&client->epoch, tmem_read(&host->epoch));
+	tmem_write(&client->resets, tmem_read(&host->resets));
+	tmem_credit_reset(&client->credit);
 	tmem_write(&client->rung, 0U);
 	for (kind = 0; kind < TMEM_KINDS; kind++)
 		tmem_breaker_close(&client->breakers[kind]);
@@ -167,7 +168,7 @@ static void renew_ephemeral_pools(struct tmem_client *client, u64 epoch)
 {
 	tmem_count(client, TMEM_COUNT_epochs);
 	tmem_pools_close(client, false);
-	client->epoch = epoch;
+	tmem_write(&client->epoch, epoch);
 	tmem_pools_open(client);
 }
 

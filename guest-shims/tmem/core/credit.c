@@ -3,13 +3,22 @@
 #include "credit.h"
 
 /**
- * tmem_credit_reset - start counting after a registration
+ * tmem_credit_init - where the host's notices stand
  * @credit: credit
  * @host: the host's page of the window
  */
-void tmem_credit_reset(struct tmem_credit *credit, const struct tmem_host_page *host)
+void tmem_credit_init(struct tmem_credit *credit, const struct tmem_host_page *host)
 {
 	credit->host = host;
+	tmem_credit_reset(credit);
+}
+
+/**
+ * tmem_credit_reset - start counting after a registration
+ * @credit: credit
+ */
+void tmem_credit_reset(struct tmem_credit *credit)
+{
 	tmem_write(&credit->used, 0ULL);
 }
 
@@ -19,11 +28,8 @@ void tmem_credit_reset(struct tmem_credit *credit, const struct tmem_host_page *
  */
 u64 tmem_credit_available(struct tmem_credit *credit)
 {
-	u64 unused;
+	u64 unused = tmem_read(&credit->host->credits_granted) - tmem_read(&credit->used);
 
-	if (!credit->host)
-		return 0;
-	unused = tmem_read(&credit->host->credits_granted) - tmem_read(&credit->used);
 	return unused > TMEM_CREDITS_SANE ? 0 : unused;
 }
 
@@ -35,7 +41,7 @@ u64 tmem_credit_available(struct tmem_credit *credit)
  */
 bool tmem_credit_take(struct tmem_credit *credit)
 {
-	if (tmem_read(&credit->host) && tmem_read(&credit->host->frozen))
+	if (tmem_read(&credit->host->frozen))
 		return false;
 	for (;;) {
 		u64 used = tmem_read(&credit->used);
@@ -67,8 +73,7 @@ u64 tmem_credit_take_excess(struct tmem_credit *credit)
 {
 	u64 excess = 0;
 
-	while (credit->host && tmem_credit_available(credit) >
-	       tmem_read(&credit->host->credits_target)) {
+	while (tmem_credit_available(credit) > tmem_read(&credit->host->credits_target)) {
 		u64 used = tmem_read(&credit->used);
 
 		if (tmem_compare_swap(&credit->used, used, used + 1))

@@ -18,7 +18,8 @@ struct tmem_credit {
 	u64 used; /* consumed or returned since registration */
 };
 
-void tmem_credit_reset(struct tmem_credit *credit, const struct tmem_host_page *host);
+void tmem_credit_init(struct tmem_credit *credit, const struct tmem_host_page *host);
+void tmem_credit_reset(struct tmem_credit *credit);
 u64 tmem_credit_available(struct tmem_credit *credit);
 bool tmem_credit_take(struct tmem_credit *credit);
 void tmem_credit_give_back(struct tmem_credit *credit, u64 number);

@@ -62,7 +62,7 @@ static inline struct tmem_record tmem_record_of(enum tmem_op op)
 	return record;
 }
 
-/* Bits of a swap area. A word is a block of the lane hash. */
+/* Bits of a swap area, changed under its lock. A word is a block of the lane hash. */
 #define TMEM_WORD_SLOTS TMEM_LANE_BLOCK_PAGES
 
 static inline u32 tmem_word_mask(u64 slot)
@@ -77,12 +77,16 @@ static inline bool tmem_bit_is_set(const u32 *bits, u64 slot)
 
 static inline void tmem_bit_set(u32 *bits, u64 slot)
 {
-	bits[slot / TMEM_WORD_SLOTS] |= tmem_word_mask(slot);
+	u32 *word = &bits[slot / TMEM_WORD_SLOTS];
+
+	tmem_write(word, *word | tmem_word_mask(slot));
 }
 
 static inline void tmem_bit_clear(u32 *bits, u64 slot)
 {
-	bits[slot / TMEM_WORD_SLOTS] &= ~tmem_word_mask(slot);
+	u32 *word = &bits[slot / TMEM_WORD_SLOTS];
+
+	tmem_write(word, *word & ~tmem_word_mask(slot));
 }
 
 static inline u64 tmem_area_words(const struct tmem_swap_area *area)

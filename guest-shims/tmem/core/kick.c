@@ -261,6 +261,14 @@ void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
 	client->options.ops->ring(client->options.context);
 }
 
+static bool host_started_over(const struct tmem_client *client)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+
+	return tmem_read(&host->epoch) != tmem_read(&client->epoch) ||
+	       tmem_read(&host->resets) != tmem_read(&client->resets);
+}
+
 /**
  * tmem_client_kick - publish what is staged and ring
  * @client: client
@@ -270,7 +278,6 @@ void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
  */
 void tmem_client_kick(struct tmem_client *client, enum tmem_kick_reason reason)
 {
-	const struct tmem_host_page *host = &client->window.header->host;
 	bool unseen = false;
 	u32 at;
 
@@ -290,7 +297,7 @@ void tmem_client_kick(struct tmem_client *client, enum tmem_kick_reason reason)
 	}
 	if (unseen)
 		tmem_client_ring(client, reason);
-	if (tmem_read(&host->epoch) != client->epoch || tmem_read(&host->resets) != client->resets)
+	if (host_started_over(client))
 		tmem_write(&client->wants_work, 1U);
 }
 
@@ -323,7 +330,6 @@ bool tmem_client_interrupt(struct tmem_client *client)
 	const struct tmem_host_page *host = &client->window.header->host;
 
 	tmem_wake(&client->waitq);
-	return tmem_read(&host->epoch) != client->epoch ||
-	       tmem_read(&host->resets) != client->resets ||
+	return host_started_over(client) ||
 	       tmem_credit_available(&client->credit) > tmem_read(&host->credits_target);
 }

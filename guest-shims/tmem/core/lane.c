@@ -84,7 +84,7 @@ void tmem_lane_abort(struct tmem_lane *lane)
 		record->call = NULL;
 		if (record->slot != TMEM_NO_SLOT) {
 			record->quarantined = true;
-			lane->quarantined++;
+			tmem_write(&lane->quarantined, lane->quarantined + 1);
 		}
 	}
 }
@@ -107,9 +107,9 @@ void tmem_lane_reset(struct tmem_lane *lane)
 			tmem_lane_give_slot(lane, record->slot);
 	}
 	lane->staged = 0;
-	lane->posted = 0;
-	lane->reaped = 0;
-	lane->quarantined = 0;
+	tmem_write(&lane->posted, 0ULL);
+	tmem_write(&lane->reaped, 0ULL);
+	tmem_write(&lane->quarantined, 0U);
 	lane->insane = false;
 	lane->generation++;
 	tmem_write(&lane->head->guest_waits, lane->waiters ? 1U : 0U);
@@ -123,7 +123,12 @@ void tmem_lane_reset(struct tmem_lane *lane)
  */
 u32 tmem_lane_take_slot(struct tmem_lane *lane)
 {
-	return lane->free_slots ? lane->free_stack[--lane->free_slots] : TMEM_NO_SLOT;
+	u32 left = lane->free_slots;
+
+	if (!left)
+		return TMEM_NO_SLOT;
+	tmem_write(&lane->free_slots, left - 1);
+	return lane->free_stack[left - 1];
 }
 
 /**
@@ -133,7 +138,8 @@ u32 tmem_lane_take_slot(struct tmem_lane *lane)
  */
 void tmem_lane_give_slot(struct tmem_lane *lane, u32 slot)
 {
-	lane->free_stack[lane->free_slots++] = (u16)slot;
+	lane->free_stack[lane->free_slots] = (u16)slot;
+	tmem_write(&lane->free_slots, lane->free_slots + 1);
 }
 
 /**
@@ -284,7 +290,7 @@ bool tmem_lane_next_done(struct tmem_lane *lane, struct tmem_completion *complet
 	else if (record->slot != TMEM_NO_SLOT)
 		tmem_lane_give_slot(lane, record->slot);
 	if (record->quarantined)
-		lane->quarantined--;
+		tmem_write(&lane->quarantined, lane->quarantined - 1);
 	record->call = NULL;
 	record->slot = TMEM_NO_SLOT;
 	return true;
@@ -311,7 +317,7 @@ bool tmem_lane_disown(struct tmem_lane *lane, struct tmem_call *call)
 		record->call = NULL;
 		if (record->slot != TMEM_NO_SLOT) {
 			record->quarantined = true;
-			lane->quarantined++;
+			tmem_write(&lane->quarantined, lane->quarantined + 1);
 		}
 		return true;
 	}

@@ -85,7 +85,7 @@ static bool prepare_payload(struct tmem_client *client, struct tmem_lane *lane, 
 	bool lost = tmem_host_lost(client, TMEM_KIND_EPHEMERAL);
 
 	payload->slot = TMEM_NO_SLOT;
-	payload->filled = (client->window.features & TMEM_FEATURE_FILL) &&
+	payload->filled = (tmem_read(&client->window.features) & TMEM_FEATURE_FILL) &&
 			  tmem_page_is_filled(page, &payload->word);
 	flags = tmem_lock(&lane->lock);
 	payload->generation = lane->generation;
@@ -411,6 +411,8 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 					   tmem_lane_of_key(client, handle, key.object, key.index),
 					   deadline_ns))
 				continue;
+			/* Puts that nobody takes fill the slots: the host is lost as well. */
+			tmem_trip(client, TMEM_KIND_EPHEMERAL);
 			tmem_count(client, TMEM_COUNT_get_misses_no_room);
 			tmem_flush_range(client, &key, first->index + number - 1);
 			break;

@@ -18,7 +18,7 @@ static void lose_all(struct tmem_client *client)
 	u32 number;
 	u64 word;
 
-	if (client->swap.kind != TMEM_POOL_PERSISTENT)
+	if (tmem_load_acquire(&client->swap.kind) != TMEM_POOL_PERSISTENT)
 		return;
 	for (number = 0; number < TMEM_SWAP_AREAS; number++) {
 		struct tmem_swap_area *area = client->swap.areas[number];

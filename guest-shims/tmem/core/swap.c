@@ -61,7 +61,7 @@ int tmem_swap_start(struct tmem_client *client, u32 kind)
 	if (pool < 0)
 		return pool;
 	client->swap.pool = (u32)pool;
-	client->swap.kind = kind;
+	tmem_store_release(&client->swap.kind, kind);
 	return 0;
 }
 
@@ -119,13 +119,17 @@ int tmem_swap_on(struct tmem_client *client, u32 number, u64 slots)
 void tmem_swap_off(struct tmem_client *client, u32 number)
 {
 	struct tmem_swap_area *area = client->swap.areas[number];
-	u64 handle = tmem_load_acquire(&swap_pool(client)->handle);
 	const u64 object[3] = { number, 0, 0 };
-	struct tmem_desc desc = tmem_desc_of(TMEM_OP_FLUSH_OBJECT, handle, object, 0);
+	struct tmem_desc desc;
+	u64 handle;
 	u32 at;
 
 	if (!area)
 		return;
+	/* Keeps the worker off the area, and the handle as it is. */
+	tmem_mutex_lock(&client->admin);
+	handle = tmem_load_acquire(&swap_pool(client)->handle);
+	desc = tmem_desc_of(TMEM_OP_FLUSH_OBJECT, handle, object, 0);
 	tmem_store_release(&client->swap.areas[number], NULL);
 	/* Completions look areas up under a lane's lock: after this none has the old pointer. */
 	for (at = 0; client->lanes && at < client->key_lanes; at++) {
@@ -144,6 +148,7 @@ void tmem_swap_off(struct tmem_client *client, u32 number)
 		}
 		tmem_client_unlock(client, lane, flags);
 	}
+	tmem_mutex_unlock(&client->admin);
 	free_area(area);
 }
 
@@ -304,7 +309,7 @@ enum tmem_swap_stored tmem_swap_store(struct tmem_client *client, u32 number, u6
 		put.slot = slot;
 		put.tag = (u32)tmem_random();
 		put.page = page;
-		put.filled = (client->window.features & TMEM_FEATURE_FILL) &&
+		put.filled = (tmem_read(&client->window.features) & TMEM_FEATURE_FILL) &&
 			     tmem_page_is_filled(page, &put.word);
 		if (tmem_swap_push(client, &put, tmem_now_ns() + STORE_WAIT_NS) ==
 		    TMEM_SWAP_KEPT) {
@@ -425,7 +430,7 @@ static u32 release_word(struct tmem_swap_area *area, u64 word, u32 mask)
 	unsigned long flags = tmem_lock(&area->lock);
 	u32 bits = area->held[word] & mask;
 
-	area->held[word] &= ~mask;
+	tmem_write(&area->held[word], area->held[word] & ~mask);
 	area->lost[word] &= ~mask;
 	area->device[word] &= ~mask;
 	tmem_unlock(&area->lock, flags);
@@ -437,7 +442,7 @@ static void set_pending(struct tmem_client *client, struct tmem_swap_area *area,
 {
 	unsigned long flags = tmem_lock(&area->lock);
 
-	area->pending[word] |= bits;
+	tmem_write(&area->pending[word], area->pending[word] | bits);
 	tmem_write(&area->has_pending, 1U);
 	tmem_unlock(&area->lock, flags);
 	tmem_count_many(client, TMEM_COUNT_frontswap_invalidates_pending,
@@ -526,12 +531,12 @@ static bool drain_word(struct tmem_client *client, struct tmem_swap_area *area, 
 	unsigned long area_flags = tmem_lock(&area->lock);
 	u32 bits = area->pending[word];
 
-	area->pending[word] = 0;
+	tmem_write(&area->pending[word], 0U);
 	tmem_unlock(&area->lock, area_flags);
 	bits = post_bits(client, lane, handle, number, word, bits);
 	if (bits) {
 		area_flags = tmem_lock(&area->lock);
-		area->pending[word] |= bits;
+		tmem_write(&area->pending[word], area->pending[word] | bits);
 		tmem_write(&area->has_pending, 1U);
 		tmem_unlock(&area->lock, area_flags);
 	}
@@ -547,11 +552,14 @@ static bool drain_word(struct tmem_client *client, struct tmem_swap_area *area, 
  */
 bool tmem_swap_drain(struct tmem_client *client)
 {
-	u64 handle = tmem_load_acquire(&swap_pool(client)->handle);
 	bool left = false;
+	u64 handle;
 	u32 number;
 	u64 word;
 
+	if (!tmem_load_acquire(&client->swap.kind))
+		return false;
+	handle = tmem_load_acquire(&swap_pool(client)->handle);
 	for (number = 0; handle && number < TMEM_SWAP_AREAS; number++) {
 		struct tmem_swap_area *area = tmem_load_acquire(&client->swap.areas[number]);
 

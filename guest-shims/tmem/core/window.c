@@ -71,10 +71,12 @@ void tmem_window_request(struct tmem_window *window, u64 request)
 {
 	struct tmem_guest_page *guest = &window->header->guest;
 
-	window->features = tmem_read(&window->header->host.features_offered) & FEATURES_WANTED;
+	u64 features = tmem_read(&window->header->host.features_offered) & FEATURES_WANTED;
+
+	tmem_write(&window->features, features);
 	tmem_write(&guest->boot_id[0], window->boot_id[0]);
 	tmem_write(&guest->boot_id[1], window->boot_id[1]);
-	tmem_write(&guest->features_chosen, window->features);
+	tmem_write(&guest->features_chosen, features);
 	tmem_write(&guest->version_chosen, TMEM_ABI_VERSION);
 	tmem_store_release(&guest->register_request, request);
 	tmem_full_fence();

@@ -6,7 +6,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # A slow machine must still end: seconds for one search.
 time_limit_s=${TMEM_MODEL_TIMEOUT_S:-3600}
-# Of one search. The largest needs about 3 GB in the full form, 1 GB in the bounded form.
+# Of one search. The largest needs about 1.5 GB.
 memory_limit_mib=${TMEM_MODEL_MEMORY_MIB:-6000}
 jobs=${TMEM_MODEL_JOBS:-2}
 form=full
@@ -53,8 +53,8 @@ kick          | kick    | states | 100000   | OPS0=2 OPS1=1 DEATHS=0 | OPS0=2 OP
 kick-death    | kick    | states | 100000   | OPS0=1 OPS1=1 DEATHS=1 | OPS0=1 OPS1=1 DEATHS=1
 kick-progress | kick    | cycles | 100000   | OPS0=1 OPS1=1 DEATHS=0 | OPS0=2 OPS1=1 DEATHS=0
 order         | order   | states | 12000000 | KEYS=3 RING=2 | KEYS=3 RING=2
-direct        | direct  | states | 4000000  | KEYS=2 RING=2 LANES_USED=1 | KEYS=2 RING=2 LANES_USED=2
-direct-lane   | direct  | states | 4000000  | - | KEYS=2 RING=2 LANES_USED=1
+direct        | direct  | states | 4000000  | KEYS=2 RING=2 LANES_USED=1 | KEYS=2 RING=2 LANES_USED=1
+direct-lanes  | direct  | states | 4000000  | - | KEYS=2 RING=1 LANES_USED=2
 buffers       | buffers | states | 2000000  | KEYS=2 RING=2 | KEYS=2 RING=2
 slots         | slots   | states | 10000000 | KEYS=2 SLOTS=2 RING=2 | KEYS=2 SLOTS=2 RING=3
 swap          | swap    | states | 20000000 | KEYS=2 RING=2 | KEYS=3 RING=2

@@ -90,12 +90,14 @@ def full_table_goes_on(context):
     keys, pages = 2048, 24 * 2048
     image, sums = context.images.corpus("text", pages * 4096 // MIB)
     guest = context.guest(context.host(), memory_mib=96, append=f"{ON} tmem.table_keys={keys}",
-                          disks=[disks.Disk(image, readonly=True), disks.Disk(sums, readonly=True)])
+                          # Slow, so that a busy host takes all puts.
+                          disks=[disks.Disk(image, mb_s=40, readonly=True),
+                                 disks.Disk(sums, readonly=True)])
     guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
-    expect_no_wrong(guest.workload("stream file=/mnt/data index=/dev/vdb passes=2", 300), "stream")
+    expect_no_wrong(guest.workload("stream file=/mnt/data index=/dev/vdb passes=1", 300), "stream")
     counters = guest.counters()
-    expect(counters["table_evictions"] > pages // 2, f"{counters['table_evictions']} evictions")
-    expect(counters["puts"] > pages, f"{counters['puts']} puts of {2 * pages} pages")
+    expect(counters["table_evictions"] > pages // 4, f"{counters['table_evictions']} evictions")
+    expect(counters["puts"] > pages // 2, f"{counters['puts']} puts of {pages} pages")
     dropped = counters["puts_dropped_table"]
     expect(dropped < counters["puts"] // 4, f"{dropped} puts were dropped for want of a key")
     made_room = counters["table_evictions"]

@@ -184,6 +184,9 @@ TEST_F(SwapRules, AStoreWaitsForRoomButNotForLong) {
   EXPECT_FALSE(Store(4, 4));
   EXPECT_EQ(Count(TMEM_COUNT_frontswap_refused_no_room), 1u);
   EXPECT_EQ(tmem_credit_available(&client_->credit), 996u) << "the credit was not used";
+  const std::uint64_t before_ns = tmem_now_ns();
+  EXPECT_FALSE(Store(5, 5));
+  EXPECT_LT(tmem_now_ns() - before_ns, kTimeoutNs) << "one time-out, then at once";
   host_->Start();
   host_->Process();
   EXPECT_TRUE(Store(4, 4));

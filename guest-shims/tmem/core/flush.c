@@ -270,14 +270,16 @@ void tmem_flush_object(struct tmem_client *client, u32 pool, const u64 object[3]
 
 		if (!tmem_table_object_keys(&lane->table, pool, object, &highest)) {
 			tmem_count(client, TMEM_COUNT_flushes_skipped);
-		} else if (tmem_make_room(client, lane, 0)) {
+			tmem_client_unlock(client, lane, flags);
+			continue;
+		}
+		if (tmem_make_room(client, lane, 0)) {
 			stage_flush(client, lane, &desc);
-			tmem_table_forget_object(&lane->table, pool, object);
 		} else {
 			tmem_debt_add_object(&lane->debt, pool, object);
 			tmem_count(client, TMEM_COUNT_flushes_owed);
-			tmem_table_forget_object(&lane->table, pool, object);
 		}
+		tmem_table_forget_object(&lane->table, pool, object);
 		lane->hints |= TMEM_HINT_WORK; /* to reclaim the keys */
 		tmem_client_unlock(client, lane, flags);
 	}

@@ -166,8 +166,13 @@ static u32 wait_for_slot(struct tmem_client *client, struct tmem_lane *lane, u32
 		if (tmem_make_room(client, lane, TMEM_FLUSH_RESERVE(lane)))
 			slot = tmem_make_slot(client, lane);
 		tmem_client_unlock(client, lane, flags);
-		if (slot != TMEM_NO_SLOT || !tmem_wait_slot(client, lane, deadline_ns))
+		if (slot != TMEM_NO_SLOT)
 			return slot;
+		if (!tmem_wait_slot(client, lane, deadline_ns)) {
+			/* A host that is merely slow has a heartbeat, which closes it again. */
+			tmem_trip(client, kind_of(client));
+			return slot;
+		}
 	}
 }
 

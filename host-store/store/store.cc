@@ -198,6 +198,9 @@ void Store::EndEpoch() {
 uint64_t Store::epoch() const {
   return impl_->epoch();
 }
+uint64_t Store::used_bytes() const {
+  return impl_->used_bytes();
+}
 StoreStatus Store::Status() const {
   return impl_->Status();
 }

@@ -183,6 +183,8 @@ class Store {
   void EndEpoch();
   uint64_t epoch() const;
 
+  // What the whole store holds now, the figure that the limit bounds. Cheap.
+  uint64_t used_bytes() const;
   StoreStatus Status() const;
   GuestStatus StatusOf(GuestId guest) const;
 

@@ -46,6 +46,7 @@ class Store::Impl {
   uint64_t ReturnCredits(GuestId guest, uint64_t credits);
   void EndEpoch();
   uint64_t epoch() const { return epoch_.load(); }
+  uint64_t used_bytes() const { return budget_.used_bytes(); }
   Result<void> Reserve(uint64_t bytes);
   void Unreserve(uint64_t bytes);
 
@@ -108,7 +109,9 @@ class Store::Impl {
   struct Weight {
     int64_t bytes;
     uint32_t slot;
-    auto operator<=>(const Weight&) const = default;
+    bool operator<(const Weight& other) const {
+      return bytes != other.bytes ? bytes < other.bytes : slot < other.slot;
+    }
   };
   Weight HeaviestBelow(const Weight& than) const;
   bool EvictSome();

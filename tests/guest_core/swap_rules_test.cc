@@ -187,6 +187,7 @@ TEST_F(SwapRules, AStoreWaitsForRoomButNotForLong) {
   const std::uint64_t before_ns = tmem_now_ns();
   EXPECT_FALSE(Store(5, 5));
   EXPECT_LT(tmem_now_ns() - before_ns, kTimeoutNs) << "one time-out, then at once";
+  EXPECT_EQ(client_->breakers[TMEM_KIND_PERSISTENT].open, 0u) << "loads still wait for theirs";
   host_->Start();
   host_->Process();
   EXPECT_TRUE(Store(4, 4));

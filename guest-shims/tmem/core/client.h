@@ -40,6 +40,8 @@
 enum tmem_page_kind {
 	TMEM_KIND_EPHEMERAL,
 	TMEM_KIND_PERSISTENT,
+	/* Stores give up after milliseconds: that must not fail the loads of a host that is slow. */
+	TMEM_KIND_STORE,
 	TMEM_KINDS
 };
 

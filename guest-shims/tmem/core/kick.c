@@ -73,8 +73,9 @@ void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane, unsi
 	if (hints & TMEM_HINT_WAKE)
 		tmem_wake(&client->waitq);
 	if (hints & TMEM_HINT_TRIP) {
+		/* Not loads of promised pages: those fail after a time-out of their own only. */
 		tmem_trip(client, TMEM_KIND_EPHEMERAL);
-		tmem_trip(client, TMEM_KIND_PERSISTENT);
+		tmem_trip(client, TMEM_KIND_STORE);
 	}
 	if (hints & TMEM_HINT_WORK)
 		tmem_want_work(client);

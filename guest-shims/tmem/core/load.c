@@ -65,8 +65,7 @@ static enum staged_load stage_load(struct load *load, struct tmem_lane *lane,
 
 	if (answer_from_bits(load, page))
 		return LOAD_ANSWERED;
-	if (tmem_read(&client->pools[client->swap.pool].handle) != load->handle ||
-	    tmem_lane_lost(lane)) {
+	if (tmem_read(&client->pools[client->swap.pool].handle) != load->handle) {
 		load->results[page] = not_from_host(load, index);
 		return LOAD_ANSWERED;
 	}

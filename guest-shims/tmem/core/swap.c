@@ -170,7 +170,7 @@ static u32 wait_for_slot(struct tmem_client *client, struct tmem_lane *lane, u32
 			return slot;
 		if (!tmem_wait_slot(client, lane, deadline_ns)) {
 			/* A host that is merely slow has a heartbeat, which closes it again. */
-			tmem_trip(client, kind_of(client));
+			tmem_trip(client, TMEM_KIND_STORE);
 			return slot;
 		}
 	}
@@ -280,7 +280,8 @@ static bool take_credit(struct tmem_client *client)
 /* The reason why a store cannot even begin, or TMEM_COUNT_END. */
 static enum tmem_counter refusal(struct tmem_client *client)
 {
-	if (tmem_host_lost(client, kind_of(client)) || tmem_read(&client->replaying))
+	if (tmem_host_lost(client, kind_of(client)) || tmem_host_lost(client, TMEM_KIND_STORE) ||
+	    tmem_read(&client->replaying))
 		return TMEM_COUNT_frontswap_refused_lost;
 	if (!take_credit(client))
 		return TMEM_COUNT_frontswap_refused_no_credit;

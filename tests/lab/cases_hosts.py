@@ -118,6 +118,33 @@ def host_dies_with_swap(context):
     return f"{failed} pages failed in {took:.1f} s, none wrong; later {again[-1]['sigbus']}"
 
 
+def slow_host_is_not_lost(context):
+    """tmemd stands still for half a second, again and again: no page fails, none is wrong."""
+    host = context.host(limit_mib=256, pool_min_mib=160)
+    swap = disks.empty(context.directory / "swap.img", 300 * MIB)
+    guest = context.guest(host, memory_mib=128, disks=[disks.Disk(swap)])
+    swap_on(guest, "vda")
+    done = threading.Event()
+    stops = 0
+
+    def stop_and_go():
+        nonlocal stops
+        while not done.wait(0.4):
+            host.stop_for(0.5)
+            stops += 1
+
+    thread = threading.Thread(target=stop_and_go)
+    thread.start()
+    try:
+        events = guest.workload(f"hog bytes={160 * MIB} seed={context.seed} plan=fvfv", 300)
+    finally:
+        done.set()
+        thread.join()
+    expect_no_wrong(events, "hog")
+    expect(stops > 1, "the hog was done before tmemd stood still twice")
+    return f"{stops} stops, {guest.counters().get('breaker_trips', 0)} breaker trips"
+
+
 CASES = {case.__name__: case for case in
-         [two_guests_64_mib, host_dies_while_reading, host_dies_with_swap]}
+         [two_guests_64_mib, host_dies_while_reading, host_dies_with_swap, slow_host_is_not_lost]}
 ALONE = {"two_guests_64_mib"}

@@ -82,6 +82,12 @@ class Host:
         self.killed = True
         processes.stop(self._process, signal.SIGKILL)
 
+    def stop_for(self, seconds):
+        """Lets the daemon stand still, as on a machine that has no time for it."""
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
+
     def alive(self):
         return self._process.poll() is None
 

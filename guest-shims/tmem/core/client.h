@@ -40,7 +40,7 @@
 enum tmem_page_kind {
 	TMEM_KIND_EPHEMERAL,
 	TMEM_KIND_PERSISTENT,
-	/* Stores give up after milliseconds: that must not fail the loads of a host that is slow. */
+	/* Stores give up after milliseconds, which must not fail loads: a slow host is not lost. */
 	TMEM_KIND_STORE,
 	TMEM_KINDS
 };

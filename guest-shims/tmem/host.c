@@ -154,8 +154,10 @@ struct tmem_client * __init tmem_host_connect(void)
 	hrtimer_init(&later, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	later.function = on_later;
 	error = find_host(&window, &bytes);
-	if (error)
+	if (error) {
+		destroy_workqueue(queue);
 		return ERR_PTR(error);
+	}
 	client = create_client(window, bytes);
 	if (IS_ERR(client))
 		return client;

@@ -94,8 +94,10 @@ static int find(void **window, u64 *bytes)
 
 	if (error)
 		return error;
-	if (!device.pci)
+	if (!device.pci) {
+		pci_unregister_driver(&driver);
 		return -ENODEV;
+	}
 	*window = device.window;
 	*bytes = device.bytes;
 	return 0;

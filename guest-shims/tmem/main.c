@@ -6,17 +6,20 @@
 
 #include "guest.h"
 
+/* A loaded module that would do nothing is not kept; what is built in stays, of course. */
+#define DOING_NOTHING (IS_BUILTIN(CONFIG_TMEM) ? 0 : -ENODEV)
+
 static int __init tmem_init(void)
 {
 	struct tmem_client *client;
 	int error;
 
 	if (!tmem_cleancache_enabled() && tmem_frontswap_mode() == TMEM_FRONTSWAP_OFF)
-		return 0;
+		return DOING_NOTHING;
 	client = tmem_host_connect();
 	if (IS_ERR(client)) {
 		pr_err("no host found (error %ld), doing nothing\n", PTR_ERR(client));
-		return 0;
+		return PTR_ERR(client) == -ENODEV ? DOING_NOTHING : 0;
 	}
 	error = tmem_stats_create(client);
 	if (error)

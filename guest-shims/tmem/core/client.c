@@ -235,11 +235,11 @@ u64 tmem_client_work(struct tmem_client *client)
 	tmem_mutex_lock(&client->admin);
 	tmem_write(&client->wants_work, 0U);
 	if (!client->ready || tmem_read(&host->resets) != client->resets) {
-		tmem_count(client, TMEM_COUNT_resets);
 		if (register_locked(client)) {
 			tmem_mutex_unlock(&client->admin);
 			return TMEM_PROBE_NS;
 		}
+		tmem_count(client, TMEM_COUNT_resets);
 	}
 	epoch = tmem_read(&host->epoch);
 	if (epoch != client->epoch)

@@ -146,7 +146,7 @@ TEST_F(PageRules, F1_RangesObjectsAndPoolsGoWhicheverLaneTheyAreIn) {
 TEST_F(PageRules, C13_AFullTableFlushesItsOldestAndPutsGoOn) {
   constexpr std::uint32_t kKeys = 256;
   ConnectWithPool({.key_lanes = 2, .ring_entries = 256, .lane_slots = 120}, kKeys);
-  constexpr std::uint64_t kPages = 20 * kKeys;
+  constexpr std::uint64_t kPages = std::uint64_t{20} * kKeys;
   for (std::uint64_t i = 0; i < kPages; ++i) {
     Put(i, i);
     if (i % 16 == 15) Kick();
@@ -167,7 +167,7 @@ TEST_F(PageRules, C13_WhatCannotFlushTheOldestIsNotPut) {
   Kick();
   host_->Stop();
   std::uint64_t i = kKeys;
-  for (; i < 10 * kKeys; ++i) {
+  for (; i < std::uint64_t{10} * kKeys; ++i) {
     Put(i, i);
     Kick();
   }
@@ -182,7 +182,7 @@ TEST_F(PageRules, C13_WhatCannotFlushTheOldestIsNotPut) {
 TEST_F(PageRules, C13_ManySmallObjectsDoNotRunOutOfRecords) {
   constexpr std::uint32_t kKeys = 256;
   ConnectWithPool({.key_lanes = 2, .ring_entries = 256, .lane_slots = 120}, kKeys);
-  for (std::uint64_t i = 0; i < 10 * kKeys; ++i) {
+  for (std::uint64_t i = 0; i < std::uint64_t{10} * kKeys; ++i) {
     Put(0, i, i);
     if (i % 16 == 15) Kick();
   }

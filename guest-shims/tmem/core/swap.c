@@ -3,7 +3,7 @@
 #include "internal.h"
 
 /* How long a store may wait for a slot before the page goes to the device. */
-#define STORE_WAIT_NS (20 * TMEM_NS_PER_MS)
+#define STORE_WAIT_NS (100 * TMEM_NS_PER_MS)
 
 static struct tmem_pool *swap_pool(struct tmem_client *client)
 {
@@ -295,7 +295,7 @@ static enum tmem_counter refusal(struct tmem_client *client)
  * @slot: swap slot
  * @page: 4096 bytes
  *
- * May sleep, 20 ms at most.
+ * May sleep, 100 ms at most.
  *
  * Return: TMEM_SWAP_KEPT is a promise, in a persistent pool.
  */

@@ -57,6 +57,9 @@ def accelerator():
     return wanted
 
 
+# A guest that does not even begin a command for so long is nudged.
+_NUDGE_S = 10
+
 _kvm_answer = None
 
 
@@ -91,6 +94,7 @@ class Guest:
         self._qmp = None
         self._vcpus = []
         self.boot_s = 0.0
+        self.nudges = 0
         self.console_path = None
 
     # ---- life ----
@@ -241,14 +245,13 @@ class Guest:
         self._next_id += 1
         self._send(f"{self._next_id} {command}")
         deadline = time.monotonic() + timeout_s
+        self._await_begin(deadline, command)
         lines = []
         while True:
             line = self._read_line(deadline, command)
             if line.startswith(f"@end {self._next_id} "):
                 code = int(line.split()[2])
                 break
-            if line.startswith("@begin "):
-                continue
             if on_event is not None and line.startswith("{"):
                 event = json.loads(line)
                 on_event(event)
@@ -260,6 +263,26 @@ class Guest:
         if check and code != 0:
             raise GuestError(f"{self.name}: `{command}` exited with {code}: {output[-800:]}")
         return output
+
+    def _await_begin(self, deadline, command):
+        """Waits until the guest has taken the command.
+
+        Once in some sixty runs beside other load a guest stayed silent, its vCPU halted, with no
+        cause found. An empty line is no command, but raises another interrupt: if the first one was
+        lost, that is enough; a guest that hangs is not helped by it.
+        """
+        while True:
+            patience = min(deadline, time.monotonic() + _NUDGE_S)
+            try:
+                line = self._read_line(patience, f"{command} (not begun)")
+            except GuestError:
+                if patience == deadline or self._process.poll() is not None:
+                    raise
+                self.nudges += 1
+                self._send("")
+                continue
+            if line.startswith(f"@begin {self._next_id}"):
+                return
 
     def workload(self, command, timeout_s=120):
         """Runs a command of the workload program; returns its events."""

@@ -6,7 +6,7 @@
 #   tmem_test(name SRCS a_test.cc ... [DEPS lib ...]         Google Test program, known to ctest
 #             [LABELS threads ...] [TIMEOUT_S n] [ARGS ...] [SERIAL] [NO_GTEST])
 #   tmem_benchmark(name SRCS b_bench.cc ... [DEPS lib ...])  Google Benchmark program, not a test
-#   tmem_add_folders(folder ...)                             add_subdirectory where it has landed
+#   tmem_add_folders(folder ...)                             add_subdirectory for each
 #
 # Tests labelled `threads` also run under ThreadSanitizer. NO_GTEST is for a test that has its own
 # main and reports by exit code. SERIAL keeps a test from running beside another.
@@ -73,37 +73,16 @@ else()
   set(TMEM_FUZZ OFF)
 endif()
 
-# Sources that are listed and missing fail when their target is compiled, not when anything is
-# configured: a half-finished folder does not stop work on another one.
-function(tmem_sources result)
-  set(sources)
-  foreach(source IN LISTS ARGN)
-    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-    if(NOT found AND NOT IS_ABSOLUTE ${source})
-      set(stub ${CMAKE_CURRENT_BINARY_DIR}/missing/${source})
-      file(WRITE ${stub} "#error \"missing: ${CMAKE_CURRENT_SOURCE_DIR}/${source}\"\n")
-      set(source ${stub})
-    endif()
-    list(APPEND sources ${source})
-  endforeach()
-  set(${result} ${sources} PARENT_SCOPE)
-endfunction()
-
 function(tmem_add_folders)
   foreach(folder IN LISTS ARGN)
-    # A glob rather than EXISTS: the next build then notices a folder that came or went.
-    file(GLOB landed CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt)
-    if(landed)
-      add_subdirectory(${folder})
-    endif()
+    add_subdirectory(${folder})
   endforeach()
 endfunction()
 
 function(tmem_library name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
-  tmem_sources(sources ${arg_SRCS})
   if(arg_SRCS)
-    add_library(${name} STATIC ${sources})
+    add_library(${name} STATIC ${arg_SRCS})
     target_link_libraries(${name} PUBLIC tmem_flags ${arg_DEPS})
     if(TMEM_FUZZ)
       # Coverage that the fuzz targets steer by; counters only, since comparisons would slow tests.
@@ -118,18 +97,16 @@ endfunction()
 
 function(tmem_binary name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
-  tmem_sources(sources ${arg_SRCS})
-  add_executable(${name} ${sources})
+  add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE tmem_flags ${arg_DEPS})
 endfunction()
 
 function(tmem_test name)
   cmake_parse_arguments(arg "SERIAL;NO_GTEST" "TIMEOUT_S" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
-  tmem_sources(sources ${arg_SRCS})
   if(NOT arg_TIMEOUT_S)
     set(arg_TIMEOUT_S 300)  # generous: the machine may be shared, sanitizers cost 2-15x
   endif()
-  add_executable(${name} ${sources})
+  add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE tmem_flags ${arg_DEPS})
   if(NOT arg_NO_GTEST)
     target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest_main)
@@ -146,7 +123,6 @@ endfunction()
 
 function(tmem_benchmark name)
   cmake_parse_arguments(arg "" "" "SRCS;DEPS" ${ARGN})
-  tmem_sources(sources ${arg_SRCS})
-  add_executable(${name} ${sources})
+  add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE tmem_flags benchmark::benchmark_main ${arg_DEPS})
 endfunction()

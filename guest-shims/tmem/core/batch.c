@@ -26,6 +26,36 @@ struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lan
 	return call;
 }
 
+/**
+ * tmem_batch_get - stage a get and wait for it with the others
+ * @client: client
+ * @lane: the key's lane, locked
+ * @batch: batch with room
+ * @desc: the get, but for its slot
+ * @page: the caller's own number of the page
+ *
+ * Return: false if the lane has no room now.
+ */
+bool tmem_batch_get(struct tmem_client *client, struct tmem_lane *lane, struct tmem_batch *batch,
+		    struct tmem_desc *desc, u32 page)
+{
+	struct tmem_record record = tmem_record_of(TMEM_OP_GET);
+	u32 slot;
+
+	if (!tmem_make_room(client, lane, TMEM_FLUSH_RESERVE(lane)))
+		return false;
+	slot = tmem_make_slot(client, lane);
+	if (slot == TMEM_NO_SLOT)
+		return false;
+	record.call = tmem_batch_add(batch, lane);
+	record.call->page = (u8)page;
+	record.call->slot = (u16)slot;
+	record.slot = (u16)slot;
+	desc->value = slot;
+	tmem_lane_stage(lane, desc, &record);
+	return true;
+}
+
 static bool all_done(const struct tmem_batch *batch)
 {
 	u32 at = batch->count;

@@ -107,6 +107,8 @@ bool tmem_lane_lost(const struct tmem_lane *lane);
 
 /* batch.c */
 struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lane *lane);
+bool tmem_batch_get(struct tmem_client *client, struct tmem_lane *lane, struct tmem_batch *batch,
+		    struct tmem_desc *desc, u32 page);
 bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns,
 		     enum tmem_kick_reason reason);
 bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 deadline_ns);

@@ -59,9 +59,6 @@ static enum staged_load stage_load(struct load *load, struct tmem_lane *lane,
 	const u64 object[3] = { load->number, 0, 0 };
 	u64 index = load->slots[page];
 	struct tmem_desc desc = tmem_desc_of(TMEM_OP_GET, load->handle, object, index);
-	struct tmem_record record = tmem_record_of(TMEM_OP_GET);
-	struct tmem_call *call;
-	u32 slot;
 
 	if (answer_from_bits(load, page))
 		return LOAD_ANSWERED;
@@ -69,18 +66,8 @@ static enum staged_load stage_load(struct load *load, struct tmem_lane *lane,
 		load->results[page] = not_from_host(load, index);
 		return LOAD_ANSWERED;
 	}
-	if (!tmem_make_room(client, lane, TMEM_FLUSH_RESERVE(lane)))
+	if (!tmem_batch_get(client, lane, batch, &desc, page))
 		return LOAD_NO_ROOM;
-	slot = tmem_make_slot(client, lane);
-	if (slot == TMEM_NO_SLOT)
-		return LOAD_NO_ROOM;
-	call = tmem_batch_add(batch, lane);
-	call->page = (u8)page;
-	call->slot = (u16)slot;
-	desc.value = slot;
-	record.slot = (u16)slot;
-	record.call = call;
-	tmem_lane_stage(lane, &desc, &record);
 	if (!load->persistent) {
 		unsigned long flags = tmem_lock(&load->area->lock);
 

@@ -246,11 +246,9 @@ static enum staged_get stage_get(struct tmem_client *client, struct tmem_lane *l
 				 const struct tmem_key *key, struct tmem_batch *batch, u32 page)
 {
 	struct tmem_desc desc = tmem_desc_of(TMEM_OP_GET, handle, key->object, key->index);
-	struct tmem_record record = tmem_record_of(TMEM_OP_GET);
 	u32 at = tmem_table_find(&lane->table, key);
 	struct tmem_call *call;
 	u64 entry;
-	u32 slot;
 
 	if (at == TMEM_TABLE_NONE || !pool_is(client, key->pool, handle)) {
 		tmem_count(client, TMEM_COUNT_get_misses_local);
@@ -272,18 +270,8 @@ static enum staged_get stage_get(struct tmem_client *client, struct tmem_lane *l
 		tmem_drop_key(client, lane, handle, key);
 		return GET_MISS;
 	}
-	if (!tmem_make_room(client, lane, TMEM_FLUSH_RESERVE(lane)))
+	if (!tmem_batch_get(client, lane, batch, &desc, page))
 		return GET_NO_ROOM;
-	slot = tmem_make_slot(client, lane);
-	if (slot == TMEM_NO_SLOT)
-		return GET_NO_ROOM;
-	call = tmem_batch_add(batch, lane);
-	call->page = (u8)page;
-	call->slot = (u16)slot;
-	desc.value = slot;
-	record.slot = (u16)slot;
-	record.call = call;
-	tmem_lane_stage(lane, &desc, &record);
 	/* Hit or miss, the host does not have it afterwards (G1). Reaping may have dropped it. */
 	at = tmem_table_find(&lane->table, key);
 	if (at != TMEM_TABLE_NONE)

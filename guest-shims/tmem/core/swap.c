@@ -258,8 +258,9 @@ enum tmem_swap_stored tmem_swap_push(struct tmem_client *client, const struct tm
 	return stored;
 }
 
-/* A new store begins: what the device has is old (C7). */
-static void forget_device(struct tmem_client *client, u32 number, u64 slot, u64 count)
+/* Sets or clears the bits that say what the device has (C7). */
+static void mark_device(struct tmem_client *client, u32 number, u64 slot, u64 count,
+			void (*mark)(u32 *bits, u64 slot))
 {
 	struct tmem_swap_area *area = tmem_load_acquire(&client->swap.areas[number]);
 	unsigned long flags;
@@ -268,8 +269,14 @@ static void forget_device(struct tmem_client *client, u32 number, u64 slot, u64 
 		return;
 	flags = tmem_lock(&area->lock);
 	while (count-- > 0)
-		tmem_bit_clear(area->device, slot++);
+		mark(area->device, slot++);
 	tmem_unlock(&area->lock, flags);
+}
+
+/* A new store begins: what the device has is old. */
+static void forget_device(struct tmem_client *client, u32 number, u64 slot, u64 count)
+{
+	mark_device(client, number, slot, count, tmem_bit_clear);
 }
 
 static bool take_credit(struct tmem_client *client)
@@ -517,15 +524,7 @@ void tmem_swap_invalidate(struct tmem_client *client, u32 number, u64 slot, u64 
  */
 void tmem_swap_written(struct tmem_client *client, u32 number, u64 slot, u64 count)
 {
-	struct tmem_swap_area *area = tmem_load_acquire(&client->swap.areas[number]);
-	unsigned long flags;
-
-	if (!area || slot >= area->slots || count > area->slots - slot)
-		return;
-	flags = tmem_lock(&area->lock);
-	while (count-- > 0)
-		tmem_bit_set(area->device, slot++);
-	tmem_unlock(&area->lock, flags);
+	mark_device(client, number, slot, count, tmem_bit_set);
 }
 
 /* Posts what is pending of one word; true if some is left. */

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "compress/sample_pages.h"
-#include "host-store/base/clock.h"
 #include "host-store/store/store.h"
 
 namespace tmem {
@@ -31,8 +30,7 @@ class Bench {
                             .pool_min_bytes = 64 << 20,
                             .landing_bytes = kBatch * kPageBytes,
                             .overhead_bytes = 0,
-                            .seed = 1},
-                           clock_)
+                            .seed = 1})
                  .value();
     guest_ = store_->AddGuest({"guest", ""}).value();
     pool_ = store_->CreatePool(guest_, PoolKind::kPersistent).pool;
@@ -78,7 +76,6 @@ class Bench {
     if (timed) state.SetIterationTime((ThreadCpuSeconds() - begin) / kBatch);
   }
 
-  SteadyClock clock_;
   std::unique_ptr<Store> store_;
   GuestId guest_{};
   PoolHandle pool_{};

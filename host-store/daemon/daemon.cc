@@ -71,7 +71,7 @@ Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& config, const
   options.overhead_bytes = config.overhead_bytes;
   options.seed = *seed;
   options.max_guests = static_cast<std::uint32_t>(config.guests.size());
-  Result<std::unique_ptr<Store>> store = Store::Create(options, clock);
+  Result<std::unique_ptr<Store>> store = Store::Create(options);
   if (!store) return std::move(store).error();
   std::unique_ptr<Daemon> daemon(new Daemon(config, clock, std::move(*loop), std::move(*store)));
   if (Result<void> started = daemon->Start(); !started) return started.error();

@@ -31,7 +31,7 @@ Result<std::unique_ptr<InProcessHost>> InProcessHost::Create(const InProcessOpti
   if (Result<tmem_geometry> geometry = MakeGeometry(options.window); !geometry) {
     return std::move(geometry).error();
   }
-  Result<std::unique_ptr<Store>> store = Store::Create(options.store, clock);
+  Result<std::unique_ptr<Store>> store = Store::Create(options.store);
   if (!store) return std::move(store).error();
   std::unique_ptr<InProcessHost> host(new InProcessHost(options, std::move(*store)));
   for (std::uint32_t i = 0; i < options.workers; ++i) {

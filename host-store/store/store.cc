@@ -130,7 +130,7 @@ Result<void> Store::Impl::CreateIndex(Lifetime lifetime) {
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Store::~Store() = default;
 
-Result<std::unique_ptr<Store>> Store::Create(const StoreOptions& options, const Clock& /*clock*/) {
+Result<std::unique_ptr<Store>> Store::Create(const StoreOptions& options) {
   auto impl = Impl::Create(options);
   if (!impl) return impl.error();
   return std::unique_ptr<Store>(new Store(std::move(impl).value()));

@@ -11,7 +11,6 @@
 
 #include "abi/tmem_abi.h"
 #include "compress/page.h"
-#include "host-store/base/clock.h"
 #include "host-store/base/result.h"
 
 namespace tmem {
@@ -119,7 +118,7 @@ struct StoreStatus {
 class Store {
  public:
   // Errors: options out of range, no memory for the fixed parts.
-  static Result<std::unique_ptr<Store>> Create(const StoreOptions& options, const Clock& clock);
+  static Result<std::unique_ptr<Store>> Create(const StoreOptions& options);
   ~Store();
 
   // Errors: too many guests, name taken.

@@ -120,7 +120,7 @@ TEST_F(StoreFaults, MemoryRefusedWhileStarting) {
     StoreOptions options = SmallStore();
     options.faults = &faults_;
     faults_.FailNth(Point::kMemory, nth);
-    auto store = Store::Create(options, clock_);
+    auto store = Store::Create(options);
     if (!store.ok()) continue;
     const auto guest = (*store)->AddGuest({"guest", ""});
     if (!faults_.fired(Point::kMemory)) return;

@@ -173,7 +173,7 @@ TEST_F(StoreLimit, CreditsOfAllGuestsTogetherFitInPoolMin) {
 TEST_F(StoreLimit, WithoutPoolMinThereAreNoPersistentPools) {
   StoreOptions options = SmallStore();
   options.pool_min_bytes = 0;
-  auto store = Store::Create(options, clock_);
+  auto store = Store::Create(options);
   ASSERT_TRUE(store.ok());
   const auto guest = (*store)->AddGuest({"guest", ""});
   ASSERT_TRUE(guest.ok());
@@ -185,14 +185,14 @@ TEST_F(StoreLimit, WithoutPoolMinThereAreNoPersistentPools) {
 TEST_F(StoreLimit, OptionsOutOfRangeAreRefused) {
   StoreOptions options = SmallStore();
   options.pool_min_bytes = options.limit_bytes + 1;
-  EXPECT_FALSE(Store::Create(options, clock_).ok());
+  EXPECT_FALSE(Store::Create(options).ok());
   options = SmallStore();
   options.overhead_bytes = options.limit_bytes + 1;
-  EXPECT_FALSE(Store::Create(options, clock_).ok());
+  EXPECT_FALSE(Store::Create(options).ok());
   options = SmallStore();
   options.limit_bytes = 0;
   options.pool_min_bytes = 0;
-  EXPECT_FALSE(Store::Create(options, clock_).ok());
+  EXPECT_FALSE(Store::Create(options).ok());
 }
 
 // Two guests push at once, ephemeral and persistent: the limit holds at each sample, and every

@@ -49,7 +49,7 @@ inline StoreOptions SmallStore() {
 class StoreTest : public testing::Test {
  protected:
   void Open(const StoreOptions& options) {
-    auto store = Store::Create(options, clock_);
+    auto store = Store::Create(options);
     ASSERT_TRUE(store.ok()) << store.error().Describe();
     store_ = std::move(store).value();
     guest_ = AddGuest("guest");

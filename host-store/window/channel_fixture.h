@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <memory>
 
-#include "host-store/base/clock.h"
 #include "host-store/window/channel.h"
 #include "host-store/window/geometry.h"
 #include "host-store/window/test_guest.h"
@@ -24,7 +23,7 @@ struct CountingBell final : GuestBell {
 class ChannelTest : public testing::Test {
  protected:
   ChannelTest()
-      : store_(Store::Create(StoreOptions(), clock_).value()),
+      : store_(Store::Create(StoreOptions()).value()),
         id_(store_->AddGuest({.name = "guest", .domain = ""}).value()),
         memory_(Allocate()),
         guest_((channel_ = std::make_unique<Channel>(
@@ -53,7 +52,6 @@ class ChannelTest : public testing::Test {
 
   const WindowView& view() const { return guest_.view(); }
 
-  SteadyClock clock_;
   std::unique_ptr<Store> store_;
   GuestId id_;
   std::unique_ptr<std::byte, decltype(&std::free)> memory_;

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "compress/sample_pages.h"
-#include "host-store/base/clock.h"
 #include "host-store/base/mutex.h"
 #include "host-store/store/store.h"
 #include "tests/store_model/history.h"
@@ -157,8 +156,7 @@ class Round {
                                 .landing_bytes = scenario_.landing_bytes,
                                 .overhead_bytes = 0,
                                 .seed = seed_,
-                                .max_guests = 4},
-                               clock_);
+                                .max_guests = 4});
     ASSERT_TRUE(store.ok()) << store.error().Describe();
     store_ = std::move(store).value();
     for (uint32_t g = 0; g < kGuests; ++g) {
@@ -475,7 +473,6 @@ class Round {
   const uint32_t ops_of_thread_;
   const PageContents contents_;
   const Zipf zipf_;
-  SteadyClock clock_;
   Moments moments_;
   std::unique_ptr<Store> store_;
   std::array<GuestId, kGuests> guests_{};

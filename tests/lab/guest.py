@@ -7,10 +7,8 @@ import os
 import pathlib
 import re
 import select
-import signal
 import socket
 import subprocess
-import tempfile
 import time
 
 from lab import initramfs, paths, processes, qmp
@@ -77,17 +75,15 @@ def _kvm_boots():
     return _kvm_answer
 
 
-class Guest:
+class Guest(processes.Supervised):
     """A context manager: booted and ready inside `with`, gone and reaped after it."""
 
     def __init__(self, name, options, directory=None, accel=None, boot_timeout_s=_BOOT_TIMEOUT_S):
+        super().__init__(directory)
         self.name = name
         self.options = options
         self._accel = accel
         self._boot_timeout_s = boot_timeout_s
-        self._directory = directory
-        self._own_directory = None
-        self._process = None
         self._channel = None
         self._buffer = b""
         self._next_id = 0
@@ -99,21 +95,7 @@ class Guest:
 
     # ---- life ----
 
-    def __enter__(self):
-        if self._directory is None:
-            self._own_directory = tempfile.TemporaryDirectory(prefix="tmem-lab-")
-            self._directory = pathlib.Path(self._own_directory.name)
-        try:
-            self._boot()
-        except BaseException:
-            self._close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self._close()
-
-    def _boot(self):
+    def _start(self):
         begin = time.monotonic()
         base = self._directory / self.name
         self.console_path = base.with_suffix(".console")
@@ -186,20 +168,9 @@ class Guest:
         return arguments
 
     def _close(self):
-        if self._process is not None:
-            processes.stop(self._process, signal.SIGTERM)
+        super()._close()
         if self._channel is not None:
             self._channel.close()
-        if self._own_directory is not None:
-            self._own_directory.cleanup()
-
-    def kill(self):
-        """Ends the guest at once, as a host that loses power would."""
-        processes.stop(self._process, signal.SIGKILL)
-
-    @property
-    def pid(self):
-        return self._process.pid
 
     # ---- commands ----
 

@@ -2,10 +2,8 @@
 """One daemon for the guests of a test: tmemd, its sockets, its figures."""
 
 import json
-import pathlib
 import signal
 import subprocess
-import tempfile
 import time
 
 from lab import paths, processes
@@ -15,32 +13,16 @@ class HostError(Exception):
     """The daemon did not come up, went away, or does not answer."""
 
 
-class Host:
+class Host(processes.Supervised):
     """A context manager around one tmemd that serves the named guests."""
 
     def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None):
+        super().__init__(directory)
         self._guests = guests
         self._limit_mib = limit_mib
         self._pool_min_mib = pool_min_mib
-        self._own_directory = None
-        self._directory = directory
-        self._process = None
         self._log = None
         self.killed = False
-
-    def __enter__(self):
-        if self._directory is None:
-            self._own_directory = tempfile.TemporaryDirectory(prefix="tmem-host-")
-            self._directory = pathlib.Path(self._own_directory.name)
-        try:
-            self._start()
-        except BaseException:
-            self._close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self._close()
 
     def _start(self):
         arguments = [paths.binary("tmemd"), "--memory-limit", f"{self._limit_mib}M",
@@ -60,12 +42,6 @@ class Host:
                 raise HostError(f"tmemd did not start:\n{self.log()}")
             time.sleep(0.02)
 
-    def _close(self):
-        if self._process is not None:
-            processes.stop(self._process)
-        if self._own_directory is not None:
-            self._own_directory.cleanup()
-
     def socket(self, guest):
         """The socket that a guest's ivshmem device connects to; `guest` without its options."""
         return self._directory / (guest.partition(",")[0] + ".sock")
@@ -73,14 +49,9 @@ class Host:
     def log(self):
         return self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
 
-    @property
-    def pid(self):
-        return self._process.pid
-
     def kill(self):
-        """Ends the daemon as a crash would."""
         self.killed = True
-        processes.stop(self._process, signal.SIGKILL)
+        super().kill()
 
     def stop_for(self, seconds):
         """Lets the daemon stand still, as on a machine that has no time for it."""

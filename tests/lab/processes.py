@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -102,6 +103,47 @@ def memory_bytes(pid):
             seen.add(info.st_ino)
             total += info.st_blocks * 512
     return total
+
+
+class Supervised:
+    """A context manager around one child process and a directory for it, gone after `with`."""
+
+    def __init__(self, directory):
+        self._own_directory = None
+        self._directory = directory
+        self._process = None
+
+    def __enter__(self):
+        if self._directory is None:
+            self._own_directory = tempfile.TemporaryDirectory(prefix="tmem-lab-")
+            self._directory = pathlib.Path(self._own_directory.name)
+        try:
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._close()
+
+    def _start(self):
+        """Sets `_process` and returns when it is ready."""
+        raise NotImplementedError
+
+    def _close(self):
+        if self._process is not None:
+            stop(self._process)
+        if self._own_directory is not None:
+            self._own_directory.cleanup()
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def kill(self):
+        """Ends the process at once, as a crash or a loss of power would."""
+        stop(self._process, signal.SIGKILL)
 
 
 class MemorySampler:

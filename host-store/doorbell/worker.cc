@@ -4,10 +4,12 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <utility>
 
 #include "host-store/window/shared_memory_access.h"
@@ -27,13 +29,23 @@ std::uint64_t ThreadCpuNs() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// Edge-triggered: each write to an eventfd is a new edge, so it need not be read.
+// Edge-triggered: each write to an eventfd is a new edge, so nothing depends on its being read.
 Result<void> WatchEventfd(int epoll, int fd, void* tag) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;
   event.data.ptr = tag;
   if (::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0) return SystemError("epoll_ctl");
   return Ok();
+}
+
+// How often an eventfd that woke us was written to: a guest may ring twice before we look. The
+// peer shares the open file and may have taken the count or made reads wait: this one never does.
+std::uint64_t TakeRings(int kick_fd) {
+  std::uint64_t rings = 0;
+  const iovec target{&rings, sizeof(rings)};
+  const ssize_t got = ::preadv2(kick_fd, &target, 1, -1, RWF_NOWAIT);
+  if (got == sizeof(rings)) return rings;
+  return got < 0 && errno == EAGAIN ? 0 : 1;  // a kernel that cannot read so: at least one
 }
 
 }  // namespace
@@ -71,12 +83,12 @@ Result<void> Worker::Attach(Channel& channel, int kick_fd, ChannelListener liste
     return watched;
   }
   channel_count_.fetch_add(1, std::memory_order_relaxed);
-  Send({Command::Kind::kAttach, {&channel, std::move(listener)}});
+  Send({Command::Kind::kAttach, {&channel, kick_fd, std::move(listener)}});
   return Ok();
 }
 
 void Worker::Detach(Channel& channel, int kick_fd) {
-  Send({Command::Kind::kDetach, {&channel, {}}});
+  Send({Command::Kind::kDetach, {&channel, kick_fd, {}}});
   // Closing our fd would not end the watch while a peer holds the same eventfd.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, kick_fd, nullptr);
   channel_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -175,7 +187,9 @@ void Worker::Sleep() {
       void* tag = events[static_cast<std::size_t>(i)].data.ptr;
       // A tag may be that of a channel detached before this wake: compare, do not follow.
       for (const Served& served : served_) {
-        if (served.channel == tag) served.channel->counters().rings_received.Add();
+        if (served.channel == tag) {
+          served.channel->counters().rings_received.Add(TakeRings(served.kick_fd));
+        }
       }
     }
   }

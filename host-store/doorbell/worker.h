@@ -59,6 +59,7 @@ class Worker {
  private:
   struct Served {
     Channel* channel;
+    int kick_fd;
     ChannelListener listener;
   };
   struct Command {

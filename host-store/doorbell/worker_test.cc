@@ -71,6 +71,31 @@ TEST(Worker, NoNotificationIsLost) {
   }
 }
 
+// The daemon's count of rings is exact although rings of a worker that is awake come together.
+TEST(Worker, EachRingIsCounted) {
+  SteadyClock clock;
+  const auto host = InProcessHost::Create(Options(1, 1'000), clock).value();
+  const auto guest = host->Connect({.name = "a", .domain = ""}).value();
+  std::uint64_t kicks = 0;
+  TestGuest side(guest->window().data(), [&] {
+    ++kicks;
+    guest->Kick();
+  });
+  ASSERT_EQ(side.Register(), TMEM_STATUS_OK);
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(side.Do(0, tmem_desc{}).status, TMEM_STATUS_OK) << i;
+    for (int more = 0; more < i % 3; ++more) {
+      ++kicks;
+      guest->Kick();
+    }
+  }
+  const std::uint64_t deadline_ns = clock.NowNs() + 10'000'000'000;
+  while (guest->counters().rings_received.value() < kicks && clock.NowNs() < deadline_ns) {
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(guest->counters().rings_received.value(), kicks);
+}
+
 // Several guests, each in its own thread, on fewer workers; every page comes back as it was put.
 TEST(Worker, ManyGuestsAtOnce) {
   SteadyClock clock;

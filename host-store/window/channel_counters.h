@@ -27,7 +27,7 @@ struct ChannelCounters {
   Counter registrations;  // that were accepted
   Counter registrations_refused;
   Counter resets;              // by X3: counters that did not match
-  Counter rings_received;      // the guest rang and woke the worker
+  Counter rings_received;      // the guest rang, counted when the worker sleeps next
   Counter notifications_sent;  // the host rang the guest
   Counter visits;              // that found work
   Counter cpu_ns;              // a worker's CPU time in those visits

@@ -98,6 +98,14 @@ static bool never(void *argument)
 	return false;
 }
 
+/* Without asking `awake`: whoever set it may be gone, or not have looked yet. */
+static void ring_anyway(struct tmem_client *client)
+{
+	tmem_count(client, TMEM_COUNT_doorbells_rung);
+	tmem_count(client, TMEM_COUNT_doorbells_other);
+	client->options.ops->ring(client->options.context);
+}
+
 static int wait_for_answer(struct tmem_client *client, u64 request)
 {
 	u64 deadline_ns = tmem_now_ns() + TMEM_CONTROL_TIMEOUT_NS;
@@ -105,7 +113,7 @@ static int wait_for_answer(struct tmem_client *client, u64 request)
 
 	/* The ring may have been lost on a host that was just starting. */
 	while (error == -EAGAIN && tmem_now_ns() < deadline_ns) {
-		client->options.ops->ring(client->options.context);
+		ring_anyway(client);
 		tmem_wait(&client->waitq, never, NULL, ANSWER_NAP_NS);
 		error = tmem_window_answer(&client->window, request);
 	}
@@ -206,7 +214,6 @@ static bool tend_lanes(struct tmem_client *client)
 	return more;
 }
 
-/* Rings without asking `awake`: whoever set it may be gone. */
 static bool probe_lost_host(struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;
@@ -216,7 +223,7 @@ static bool probe_lost_host(struct tmem_client *client)
 	for (kind = 0; kind < TMEM_KINDS; kind++)
 		lost |= tmem_breaker_is_open(&client->breakers[kind], host);
 	if (lost)
-		client->options.ops->ring(client->options.context);
+		ring_anyway(client);
 	return lost;
 }
 

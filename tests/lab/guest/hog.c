@@ -19,29 +19,25 @@ static void OnBusError(int signal_number) {
   siglongjmp(g_after_fault, 1);
 }
 
-struct Result {
-  uint64_t wrong;
-  uint64_t sigbus;
-};
-
 // `volatile` because a siglongjmp comes back into this frame.
-static struct Result Pass(char kind, uint64_t* memory, uint64_t pages,
-                          const struct PageSource* source, uint64_t version) {
+static void RunPass(struct Pass* pass, uint64_t* memory, const struct PageSource* source,
+                    uint64_t version) {
   volatile uint64_t index = 0;
-  volatile struct Result result = {0, 0};
+  volatile uint64_t sigbus = 0;
+  const int fills = pass->kind[0] == 'f';
   if (sigsetjmp(g_after_fault, 0) != 0) {
-    result.sigbus++;
+    sigbus++;
     index++;
   }
-  for (; index < pages; index++) {
+  for (; index < pass->pages; index++) {
     uint64_t* page = memory + index * kPageWords;
-    if (kind == 'f') {
+    if (fills) {
       PageFill(source, index, version, page);
     } else if (!PageIsRight(source, index, version, page)) {
-      if (result.wrong++ < 8) Emit("{\"event\": \"wrong\", \"page\": %lu}", index);
+      WrongPage(pass, index);
     }
   }
-  return (struct Result){result.wrong, result.sigbus};
+  pass->sigbus = sigbus;
 }
 
 // Lets a script hold the hog between its passes while something else runs: pass N begins once the
@@ -74,20 +70,15 @@ int HogCommand(void) {
   action.sa_flags = SA_NODEFER;
   sigaction(SIGBUS, &action, NULL);
 
-  for (uint64_t pass = 1; plan[pass - 1] != '\0'; pass++) {
-    const char kind = plan[pass - 1];
-    const char* name = kind == 'f' ? "fill" : "verify";
+  for (uint64_t number = 1; plan[number - 1] != '\0'; number++) {
+    struct Pass pass;
+    const char kind = plan[number - 1];
     if (kind == 'f') version++;
-    WaitAtGate(pass);
-    Emit("{\"event\": \"begin\", \"pass\": %lu, \"kind\": \"%s\"}", pass, name);
-    WaitForGo();
-    const double start = Now();
-    const struct Result result = Pass(kind, memory, pages, &source, version);
-    Emit(
-        "{\"event\": \"end\", \"pass\": %lu, \"kind\": \"%s\", \"pages\": %lu, \"wrong\": %lu, "
-        "\"sigbus\": %lu, \"seconds\": %.3f}",
-        pass, name, pages, result.wrong, result.sigbus, Now() - start);
-    WaitForGo();
+    WaitAtGate(number);
+    BeginPass(&pass, number, kind == 'f' ? "fill" : "verify");
+    pass.pages = pages;
+    RunPass(&pass, memory, &source, version);
+    EndPass(&pass);
   }
   return 0;
 }

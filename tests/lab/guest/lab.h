@@ -50,12 +50,47 @@ uint64_t OptionNumber(const char* name, uint64_t otherwise);
 void WriteString(const char* path, const char* text);
 void DropCaches(void);
 
+/* ---- pass.c ---- */
+
+/* One pass of a workload; the workload sets pages and counts the rest. */
+struct Pass {
+  uint64_t number;
+  const char* kind;
+  uint64_t pages;
+  uint64_t wrong;
+  uint64_t sigbus;
+  double median_us; /* of single reads; 0: not measured */
+  double p99_us;
+  double start_s;
+  double system_start_s;
+};
+
+/*
+ * Both print an event and wait for the host if sync=1, and then add an event with the module's
+ * counters outside of what the host measures.
+ */
+void BeginPass(struct Pass* pass, uint64_t number, const char* kind);
+void EndPass(const struct Pass* pass);
+/* A page that does not hold what it should; says so for the first few. */
+void WrongPage(struct Pass* pass, uint64_t page);
+
+/* ---- stream.c ---- */
+
+uint64_t* ReadSums(const char* path, uint64_t pages);
+/* Reads pass->pages pages from end to end and compares each with its sum. */
+void ReadWholeFile(struct Pass* pass, const char* path, const uint64_t* sums);
+/* In pieces with pauses, so that a host that gets the processor now and then takes all pages. */
+void DropFileSlowly(const char* path, uint64_t pages);
+
 /* ---- commands; each returns the process's exit code ---- */
 
 int StreamCommand(void);   /* stream.c */
 int MakeFileCommand(void); /* stream.c */
 int SumsCommand(void);     /* stream.c */
 int HogCommand(void);      /* hog.c */
+int RandomCommand(void);   /* random.c */
+int TreeCommand(void);     /* tree.c */
+int MakeTreeCommand(void); /* tree.c */
 int FileOpsCommand(void);  /* fileops.c */
 int RemountCommand(void);  /* remount.c */
 int DmCryptCommand(void);  /* dmcrypt.c */

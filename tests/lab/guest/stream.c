@@ -26,7 +26,7 @@ static int IsRight(const struct Expected* expected, uint64_t index, const uint64
   return PageIsRight(&expected->source, index, expected->version, page);
 }
 
-static uint64_t* ReadSums(const char* path, uint64_t pages) {
+uint64_t* ReadSums(const char* path, uint64_t pages) {
   uint64_t* sums = malloc(pages * 8);
   const int file = open(path, O_RDONLY);
   if (sums == NULL || file < 0) Die(path);
@@ -40,29 +40,26 @@ static uint64_t* ReadSums(const char* path, uint64_t pages) {
   return sums;
 }
 
-static uint64_t ReadOnce(const char* path, uint64_t pages, const struct Expected* expected) {
+static void ReadOnce(struct Pass* pass, const char* path, const struct Expected* expected) {
   static uint64_t buffer[kReadBytes / 8] __attribute__((aligned(4096)));
-  uint64_t wrong = 0;
   const int file = open(path, O_RDONLY);
   if (file < 0) Die(path);
-  for (uint64_t index = 0; index < pages;) {
+  for (uint64_t index = 0; index < pass->pages;) {
     const ssize_t got = read(file, buffer, kReadBytes);
     if (got <= 0 || (size_t)got % kPageBytes != 0) Die("reading the file");
     for (size_t i = 0; i < (size_t)got / kPageBytes; i++, index++) {
-      if (IsRight(expected, index, buffer + i * kPageWords)) continue;
-      if (wrong++ < 8) Emit("{\"event\": \"wrong\", \"page\": %lu}", index);
+      if (!IsRight(expected, index, buffer + i * kPageWords)) WrongPage(pass, index);
     }
   }
   close(file);
-  return wrong;
 }
 
-// drop=1: all clean pages at once, faster than a busy host takes them. drop=2: this file's pages,
-// in pieces with pauses, so that a host that gets the processor now and then takes them all.
-static void Drop(const char* path, uint64_t pages) {
-  const uint64_t how = OptionNumber("drop", 0);
-  if (how == 1) DropCaches();
-  if (how != 2) return;
+void ReadWholeFile(struct Pass* pass, const char* path, const uint64_t* sums) {
+  const struct Expected expected = {sums, {0, NULL}, 0};
+  ReadOnce(pass, path, &expected);
+}
+
+void DropFileSlowly(const char* path, uint64_t pages) {
   const int file = open(path, O_RDONLY);
   if (file < 0) Die(path);
   for (uint64_t at = 0; at < pages * kPageBytes; at += 512ul << 10) {
@@ -70,6 +67,13 @@ static void Drop(const char* path, uint64_t pages) {
     usleep(5000);
   }
   close(file);
+}
+
+// drop=1: all clean pages at once, faster than a busy host takes them. drop=2: this file's, slowly.
+static void Drop(const char* path, uint64_t pages) {
+  const uint64_t how = OptionNumber("drop", 0);
+  if (how == 1) DropCaches();
+  if (how == 2) DropFileSlowly(path, pages);
 }
 
 int StreamCommand(void) {
@@ -84,17 +88,13 @@ int StreamCommand(void) {
   } else {
     PageSourceInit(&expected.source, OptionNumber("seed", 1));
   }
-  for (uint64_t pass = 1; pass <= passes; pass++) {
+  for (uint64_t number = 1; number <= passes; number++) {
+    struct Pass pass;
     Drop(path, pages);
-    Emit("{\"event\": \"begin\", \"pass\": %lu, \"kind\": \"read\"}", pass);
-    WaitForGo();
-    const double start = Now();
-    const uint64_t wrong = ReadOnce(path, pages, &expected);
-    Emit(
-        "{\"event\": \"end\", \"pass\": %lu, \"kind\": \"read\", \"pages\": %lu, \"wrong\": %lu, "
-        "\"sigbus\": 0, \"seconds\": %.3f}",
-        pass, pages, wrong, Now() - start);
-    WaitForGo();
+    BeginPass(&pass, number, "read");
+    pass.pages = pages;
+    ReadOnce(&pass, path, &expected);
+    EndPass(&pass);
   }
   return 0;
 }

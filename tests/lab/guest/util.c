@@ -75,9 +75,10 @@ int main(int argc, char** argv) {
     const char* name;
     int (*run)(void);
   } kCommands[] = {
-      {"stream", StreamCommand},   {"makefile", MakeFileCommand}, {"hog", HogCommand},
-      {"fileops", FileOpsCommand}, {"remount", RemountCommand},   {"sums", SumsCommand},
-      {"dmcrypt", DmCryptCommand},
+      {"stream", StreamCommand},     {"makefile", MakeFileCommand}, {"hog", HogCommand},
+      {"fileops", FileOpsCommand},   {"remount", RemountCommand},   {"sums", SumsCommand},
+      {"dmcrypt", DmCryptCommand},   {"random", RandomCommand},     {"tree", TreeCommand},
+      {"maketree", MakeTreeCommand},
   };
   for (size_t i = 0; argc > 1 && i < sizeof(kCommands) / sizeof(kCommands[0]); i++) {
     if (strcmp(argv[1], kCommands[i].name) == 0) {
@@ -85,6 +86,8 @@ int main(int argc, char** argv) {
       return kCommands[i].run();
     }
   }
-  fprintf(stderr, "usage: workload stream|makefile|hog|fileops|remount|dmcrypt [name=value ...]\n");
+  fprintf(stderr,
+          "usage: workload stream|makefile|hog|fileops|remount|dmcrypt|random|tree|maketree "
+          "[name=value ...]\n");
   return 2;
 }

@@ -7,7 +7,8 @@ TARGETS ?=
 PHASES ?=
 ARGS ?=
 
-.PHONY: help setup build check check-long model demo bench lint format guest-kernel clean distclean
+.PHONY: help setup build check check-long model demo bench figures
+.PHONY: lint format guest-kernel clean distclean
 
 help:
 	@echo 'tmem: a compressed, deduplicated page store on the host for the pages of its guests'
@@ -22,6 +23,7 @@ help:
 	@echo '  make guest-kernel  builds the patched guest kernel (cached), prints where it is'
 	@echo '  make model         proves the protocol models, exhaustively; ARGS="..." go to its runner'
 	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick", "swap ..."'
+	@echo '  make figures       every figure that has a target, three times (8 minutes; ARGS=--resume)'
 	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, tree'
 	@echo '                     PHASES="format tidy kernel shell style" runs only those'
 	@echo '  make format        lets clang-format rewrite the C++ files'
@@ -53,6 +55,9 @@ demo: build guest-kernel
 
 bench: build guest-kernel
 	@bench/guest-bench $(or $(ARGS),streaming --quick)
+
+figures: build guest-kernel
+	@bench/guest-bench figures $(ARGS)
 
 lint: setup
 	@/usr/bin/python3 scripts/lint.py $(PHASES)

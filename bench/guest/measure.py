@@ -32,6 +32,13 @@ class Setup:
     limit_mib: int
     pool_min_mib: int
     cpus: int = 1
+    repetition: int = 0
+
+    def key(self):
+        """Tells the runs of a plan from each other."""
+        return "-".join(str(part) for part in [
+            self.workload, self.corpus, f"{self.disk_mb_s:g}", self.thp, self.guest_mib,
+            self.workload_bytes, self.pool_min_mib, self.seed, self.variant, self.repetition])
 
     def title(self):
         disk = f"disk {self.disk_mb_s:g} MB/s" if self.disk_mb_s else "unthrottled disk"
@@ -47,54 +54,81 @@ class Options:
     corpus: str | None = None  # None: those the workload takes by itself
     disk_mb_s: float = 20
     seed: int = 1
-    repeat: int = 1
+    fs: str = "ext4"
     demo: bool = False  # only the throttled disk, only off and tmem, no huge pages
 
 
 class _Passes:
-    """Turns the begin and end events of a workload into figures a pass."""
+    """Turns the events of a workload into figures a pass."""
 
     def __init__(self, guest, host, progress, title):
         self.passes = []
-        self.pages = 0
+        self.errors = []
         self.wrong_pages = 0
         self.sigbus = 0
         self.daemon_cpu_ns = 0
-        self.errors = []
         self.status = None  # the daemon's, while the workload still holds its pages
         self._guest = guest
         self._host = host
         self._progress = progress
         self._title = title
         self._before = None
+        self._counters = None
+
+    def pages(self):
+        return sum(one["pages"] for one in self.passes)
 
     def _snapshot(self):
         daemon_ns = self._host.cpu_ns() if self._host else 0
         return self._guest.usage(), daemon_ns
 
     def on_event(self, event):
-        if event.get("event") == "begin":
+        kind = event.get("event")
+        if kind == "counters":
+            self._take_counters(event)
+        elif kind == "begin":
             self._progress.phase(f"{self._title}: pass {event['pass']} ({event['kind']})")
             self._before = self._snapshot()
-        elif event.get("event") == "end":
+        elif kind == "end":
             self._add(event, *self._snapshot())
             self.status = self._host.status() if self._host else None
         elif "error" in event:
             self.errors.append(event["error"])
+
+    def _take_counters(self, event):
+        # What is done between two passes belongs to the first of them, which left it undone.
+        now = event, figures.of_host(self._host.status() if self._host else None, _GUEST)
+        if self.passes:
+            (before, host_before), (after, host) = self._counters, now
+            one = self.passes[-1]
+            one |= figures.of_pass(before["counters"], after["counters"])
+            one |= {name: host[name] - host_before[name] for name in host}
+            one["inodes"] = [before["inodes"], after["inodes"]]
+        if event["at"] == "begin":
+            self._counters = now
 
     def _add(self, event, usage, daemon_ns):
         before_usage, before_daemon_ns = self._before
         pages = event["pages"]
         reads = sum(read for read, _ in usage.disk_bytes)
         writes = sum(written for _, written in usage.disk_bytes)
+
+        def us_per_page(nanoseconds):
+            return round(nanoseconds / 1e3 / pages, 3) if pages else 0.0
+
         self.passes.append({
             "kind": event["kind"],
+            "pages": pages,
             "seconds": event["seconds"],
-            "guest_cpu_us_per_page": round((usage.cpu_ns - before_usage.cpu_ns) / 1e3 / pages, 3),
+            "guest_cpu_us_per_page": us_per_page(usage.cpu_ns - before_usage.cpu_ns),
+            "guest_system_us_per_page": us_per_page(event["system_s"] * 1e9),
+            "daemon_cpu_us_per_page": us_per_page(daemon_ns - before_daemon_ns),
             "disk_read_bytes": reads - sum(read for read, _ in before_usage.disk_bytes),
             "disk_write_bytes": writes - sum(written for _, written in before_usage.disk_bytes),
         })
-        self.pages += pages
+        for name in ["median_us", "p99_us"]:
+            if name in event:
+                self.passes[-1][name] = event[name]
         self.wrong_pages += event["wrong"]
         self.sigbus += event["sigbus"]
         self.daemon_cpu_ns += daemon_ns - before_daemon_ns
@@ -107,8 +141,25 @@ _APPEND = {
 }
 
 
-def run(setup, disks, prepare, command, progress, timeout_s=1200):
-    """Boots, runs `prepare` (a shell command), then the workload's `command`; returns the run."""
+def _at_rest(guest, host):
+    """The guest's counters, and what the daemon counted for it, when neither does anything."""
+    if host is None:
+        return guest.counters(), figures.of_host(None, _GUEST)
+    before = guest.counters()
+    for _ in range(20):
+        guest.run("sleep 0.2")
+        after = guest.counters()
+        if after == before:
+            break
+        before = after
+    return after, figures.of_host(host.status(), _GUEST)
+
+
+def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
+    """Boots, runs `prepare` (shell), the workload's `command`, `finish` (shell); returns the run.
+
+    The last figures of both ends are taken when the guest has nothing left to hand over.
+    """
     with contextlib.ExitStack() as stack:
         directory = pathlib.Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="tmem-bench-")))
@@ -127,14 +178,18 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200):
         output = guest.run(f"workload {command} sync=1", timeout_s, passes.on_event, check=False)
         if passes.errors or not passes.passes:
             raise lab_guest.GuestError(f"{setup.title()}: {passes.errors or output}")
-        after = guest.counters()
+        if finish:
+            guest.run(finish)
+        after, host_total = _at_rest(guest, host)
         trouble = guest.trouble()
 
     result = dataclasses.asdict(setup)
     result["doorbell"] = "none" if setup.variant == "off" else "ivshmem"
     result["passes"] = passes.passes
     result |= figures.of_guest(before, after)
-    result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages, 3)
+    result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages(), 3)
+    result["rings_received"] = host_total["rings_received"]
+    result["rings_since_boot"] = after.get("doorbells_rung", 0)
     result["disk_read_bytes"] = sum(one["disk_read_bytes"] for one in passes.passes)
     result["disk_write_bytes"] = sum(one["disk_write_bytes"] for one in passes.passes)
     result["pool"] = figures.of_pool(passes.status)

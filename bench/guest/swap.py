@@ -31,24 +31,27 @@ def _variants(quick, demo):
     yield "tmem", "off", (hog_mib - guest_mib) // 2
 
 
-def runs(options, progress):
-    """Yields the runs one by one, as they are done."""
+def plan(options, _, progress):
+    """Yields (setup, a function that runs it)."""
     guest_mib, hog_mib = sizes(options.quick)
-    for _ in range(options.repeat):
-        for variant, thp, pool_min_mib in _variants(options.quick, options.demo):
-            setup = measure.Setup(
-                workload="swap", variant=variant, corpus="heap", disk_mb_s=options.disk_mb_s,
-                thp=thp, seed=options.seed, guest_mib=guest_mib, workload_bytes=hog_mib * MIB,
-                limit_mib=pool_min_mib + 64, pool_min_mib=pool_min_mib)
-            with tempfile.TemporaryDirectory(prefix="tmem-disk-") as directory:
-                disk = disks.empty(pathlib.Path(directory) / "swap.img", 2 * hog_mib * MIB)
-                # Non-rotational before swapon, or huge pages are split before they are swapped out.
-                prepare = (
-                    "echo 0 > /sys/block/vda/queue/rotational;"
-                    f"echo {'always' if thp == 'always' else 'never'}"
-                    " > /sys/kernel/mm/transparent_hugepage/enabled;"
-                    "mkswap /dev/vda > /dev/null && swapon /dev/vda")
-                plan = "fvfv" if not options.quick else "fvv"
-                yield measure.run(setup, [disks.Disk(disk, mb_s=options.disk_mb_s)], prepare,
-                                  f"hog bytes={hog_mib * MIB} seed={options.seed} plan={plan}",
-                                  progress)
+    passes = "fvv" if options.quick else "fvfv"
+    for variant, thp, pool_min_mib in _variants(options.quick, options.demo):
+        setup = measure.Setup(
+            workload="swap", variant=variant, corpus="heap", disk_mb_s=options.disk_mb_s,
+            thp=thp, seed=options.seed, guest_mib=guest_mib, workload_bytes=hog_mib * MIB,
+            limit_mib=pool_min_mib + 64, pool_min_mib=pool_min_mib)
+        yield setup, lambda setup=setup: _run(setup, passes, progress)
+
+
+def _run(setup, passes, progress):
+    with tempfile.TemporaryDirectory(prefix="tmem-disk-") as directory:
+        disk = disks.empty(pathlib.Path(directory) / "swap.img", 2 * setup.workload_bytes)
+        # Non-rotational before swapon, or huge pages are split before they are swapped out.
+        prepare = (
+            "echo 0 > /sys/block/vda/queue/rotational;"
+            f"echo {'always' if setup.thp == 'always' else 'never'}"
+            " > /sys/kernel/mm/transparent_hugepage/enabled;"
+            "mkswap /dev/vda > /dev/null && swapon /dev/vda")
+        return measure.run(setup, [disks.Disk(disk, mb_s=setup.disk_mb_s)], prepare,
+                           f"hog bytes={setup.workload_bytes} seed={setup.seed} plan={passes}",
+                           progress)

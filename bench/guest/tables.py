@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables for people from the JSON of a report."""
 
+from guest import targets
+
 MIB = 1 << 20
 
 
@@ -18,7 +20,9 @@ def _stored(run):
 
 
 def _per_pass(run, key, scale=1.0, digits=1):
-    return " / ".join(f"{one[key] / scale:.{digits}f}" for one in run["passes"])
+    """Of the passes that move pages: what lies between them is not of interest."""
+    return " / ".join(f"{one[key] / scale:.{digits}f}" for one in run["passes"]
+                      if one.get("pages", 1))
 
 
 def _bells(run):
@@ -56,13 +60,60 @@ _COLUMNS = {
         ("swap reads MiB", lambda run: f"{run['disk_read_bytes'] / MIB:.1f}"),
         *_COMMON_TAIL,
     ],
+    "random": [
+        ("corpus", lambda run: run["corpus"]),
+        *_COMMON_HEAD,
+        ("reads", lambda run: str(run["passes"][-1]["pages"])),
+        ("median us", lambda run: f"{run['passes'][-1]['median_us']:.1f}"),
+        ("p99 us", lambda run: f"{run['passes'][-1]['p99_us']:.1f}"),
+        *_COMMON_TAIL,
+    ],
+    "tree": [
+        ("file system", lambda run: run["corpus"]),
+        ("files", lambda run: str(run["files"])),
+        *_COMMON_HEAD,
+        ("seconds, pass 1 / 2", lambda run: _per_pass(run, "seconds")),
+        ("disk reads MiB, 1 / 2", lambda run: _per_pass(run, "disk_read_bytes", MIB, 0)),
+        ("hit share", lambda run: f"{targets.tree_hit_share(run):.3f}" if run["puts"] else "-"),
+        ("evicted", lambda run: str(sum(one["pages_evicted"] for one in run["passes"]))),
+        ("inodes pruned", lambda run: f"{100 * targets.tree_pruned(run, run['files']):.0f} %"),
+        *_COMMON_TAIL,
+    ],
+    "never-put": [
+        ("corpus", lambda run: run["corpus"]),
+        *_COMMON_HEAD,
+        ("seconds, pass 1 / 2", lambda run: _per_pass(run, "seconds")),
+        *_COMMON_TAIL,
+    ],
 }
 
 
-def _cells(report):
-    columns = _COLUMNS[report["runs"][0]["workload"]]
-    rows = [[text(run) for _, text in columns] for run in report["runs"]]
+def _cells(runs):
+    columns = _COLUMNS[runs[0]["workload"]]
+    rows = [[text(run) for _, text in columns] for run in runs]
     return [heading for heading, _ in columns], rows
+
+
+def _summary_cells(report):
+    verdicts = {True: "yes", False: "NO", None: ""}
+    rows = [[figure.name, f"{figure.value:g}", figure.unit, figure.target,
+             verdicts[figure.passed()]] for figure in summary(report)]
+    return ["figure", "value", "unit", "target", "reached"], rows
+
+
+def summary(report):
+    """Medians and ratios; none from reports of before passes had their own counters."""
+    if any("asked" not in one for run in report["runs"] for one in run["passes"]):
+        return []
+    return targets.figures(report["runs"])
+
+
+def _by_workload(report):
+    """The runs of each workload that is in the report."""
+    found = {}
+    for run in report["runs"]:
+        found.setdefault(run["workload"], []).append(run)
+    return found.values()
 
 
 def align(heads, rows):
@@ -73,9 +124,9 @@ def align(heads, rows):
     return "\n".join(lines)
 
 
-def _describe(report):
-    first, machine = report["runs"][0], report["machine"]
-    what = "file" if first["workload"] == "streaming" else "memory hog"
+def _describe(report, runs):
+    first, machine = runs[0], report["machine"]
+    what = {"swap": "memory hog", "tree": "tree"}.get(first["workload"], "file")
     return (f"{first['workload']}: guest of {first['guest_mib']} MiB, {first['cpus']} vCPU, "
             f"{what} of {first['workload_bytes'] // MIB} MiB; "
             f"{machine['cpus']} x {machine['cpu']}, "
@@ -83,12 +134,28 @@ def _describe(report):
             f"load before {machine['load_average']:.1f}")
 
 
+def _summary_head(report):
+    most = max(run.get("repetition", 0) for run in report["runs"]) + 1
+    return f"Summary: {'medians of ' if most > 1 else ''}{most} run{'s' if most > 1 else ''} each"
+
+
+def _pipes(heads, rows):
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows])
+
+
+def _parts(report, draw):
+    parts = []
+    heads, rows = _summary_cells(report)
+    if rows:
+        parts.append(f"{_summary_head(report)}\n\n{draw(heads, rows)}\n")
+    for runs in _by_workload(report):
+        parts.append(f"{_describe(report, runs)}\n\n{draw(*_cells(runs))}\n")
+    return "\n".join(parts)
+
+
 def plain(report):
-    heads, rows = _cells(report)
-    return f"{_describe(report)}\n\n{align(heads, rows)}\n"
+    return _parts(report, align)
 
 
 def markdown(report):
-    heads, rows = _cells(report)
-    lines = [f"| {' | '.join(row)} |" for row in [heads, ["---"] * len(heads), *rows]]
-    return _describe(report) + "\n\n" + "\n".join(lines) + "\n"
+    return _parts(report, _pipes)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Short forms of workloads of bench/: what they count, not what they measure, is held here."""
+
+import sys
+
+from lab import paths, progress
+from lab.case import expect
+
+sys.path.insert(0, str(paths.ROOT / "bench"))
+
+from guest import measure, random_reads, session, targets, tree  # noqa: E402
+
+
+def _tmem_run(context, module):
+    """The run with tmem of a workload's quick form, and the rows of its summary."""
+    options = measure.Options(quick=True, seed=context.seed, disk_mb_s=0)
+
+    def plan(store):
+        plans = module.plan(options, store, progress.Silent())
+        return ((setup, start) for setup, start in plans if setup.variant == "tmem")
+
+    run, = session.runs(plan, 1)
+    expect(run["wrong_pages"] == 0, f"{run['wrong_pages']} pages were wrong")
+    expect(not run["console_trouble"], f"console: {run['console_trouble']}")
+    expect(run["rings_received"] == run["rings_since_boot"],
+           f"the guest rang {run['rings_since_boot']} times, the daemon counted"
+           f" {run['rings_received']}")
+    return run
+
+
+def many_small_files(context):
+    """Under memory pressure that prunes their inodes, the pages of many files stay on the host."""
+    run = _tmem_run(context, tree)
+    share = targets.tree_hit_share(run)
+    pruned = targets.tree_pruned(run, run["files"])
+    expect(pruned > 0.3, f"only {pruned:.2f} of the inodes were pruned: this tests nothing")
+    expect(share >= 0.9, f"{share:.3f} of the pages that the host kept were hit")
+    return f"{share:.2f} of the pages hit, {pruned:.2f} of the inodes pruned"
+
+
+def random_reads_hit(context):
+    """Single pages read at random, without read-ahead, come from the host."""
+    run = _tmem_run(context, random_reads)
+    before, last = run["passes"][:-1], run["passes"][-1]
+    # A busy machine drops puts; what was put is what can be hit.
+    stored = sum(one["puts"] - one["undone"] - one["pages_evicted"] for one in before)
+    wanted = last["pages"] * stored // before[0]["pages"] * 95 // 100
+    expect(last["get_hits"] >= wanted > 0,
+           f"{last['get_hits']} hits in {last['pages']} reads, {stored} pages were put")
+    return f"{last['get_hits']} of {last['pages']} reads hit, median {last['median_us']:.0f} us"
+
+
+CASES = {case.__name__: case for case in [many_small_files, random_reads_hit]}

@@ -19,12 +19,15 @@ class Disk:
     path: pathlib.Path
     mb_s: float = 0  # total rate of reads and writes, 10^6 bytes a second; 0: unthrottled
     readonly: bool = False
+    writes_s: int = 0  # write requests a second; 0: any number
 
     def qemu_arguments(self, number):
         # Written back by the host's page cache, so that an unthrottled disk costs no real I/O.
         drive = f"if=none,id=disk{number},file={self.path},format=raw,cache=unsafe,aio=threads"
         if self.mb_s:
             drive += f",throttling.bps-total={int(self.mb_s * 1_000_000)}"
+        if self.writes_s:
+            drive += f",throttling.iops-write={self.writes_s}"
         if self.readonly:
             drive += ",readonly=on"
         return ["-drive", drive, "-device", f"virtio-blk-pci,drive=disk{number}"]

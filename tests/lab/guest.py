@@ -45,6 +45,7 @@ class Options:
     disks: list = dataclasses.field(default_factory=list)
     window_socket: pathlib.Path | None = None
     kernel: pathlib.Path | None = None
+    programs: tuple = ("workload",)  # of ours, in the initial file system
 
 
 def accelerator():
@@ -152,7 +153,8 @@ class Guest(processes.Supervised):
                      "-display", "none", "-machine", "pc", "-accel", accel_argument,
                      "-cpu", "max" if accel == "tcg" else "host",
                      "-smp", options.cpus, "-m", options.memory_mib,
-                     "-kernel", kernel, "-initrd", initramfs.build(), "-append", append,
+                     "-kernel", kernel, "-initrd", initramfs.build(options.programs),
+                     "-append", append,
                      "-no-reboot",
                      "-chardev", f"file,id=console,path={self.console_path}",
                      "-serial", "chardev:console",

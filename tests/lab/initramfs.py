@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Builds the guests' initial file system: busybox, our init, our workload program."""
+"""Builds the guests' initial file system: busybox, our init, our programs."""
 
 import hashlib
 import os
@@ -34,14 +34,15 @@ class _Cpio:
         return b"".join(self._parts)
 
 
-def workload():
-    """Compiles guest/*.c statically; cached by the sources' contents. Runs on the host too."""
+def compile_program(name):
+    """Compiles one of the guests' programs statically; cached by its sources' contents."""
     directory = paths.cache_dir("lab")
-    sources = sorted(paths.GUEST_SOURCES.glob("*.c"))
+    sources = paths.program_sources(name)
+    headers = {header for source in sources for header in source.parent.glob("*.h")}
     digest = hashlib.sha256(" ".join(_C_FLAGS).encode())
-    for source in [*sources, paths.GUEST_SOURCES / "lab.h"]:
-        digest.update(source.read_bytes())
-    program = directory / f"workload-{digest.hexdigest()[:16]}"
+    for file in [*sources, *sorted(headers)]:
+        digest.update(file.read_bytes())
+    program = directory / f"{name}-{digest.hexdigest()[:16]}"
     if not program.exists():
         partial = program.with_suffix(f".{os.getpid()}")
         try:
@@ -52,7 +53,12 @@ def workload():
     return program
 
 
-def build():
+def workload():
+    """The program of most tests. Runs on the host too."""
+    return compile_program("workload")
+
+
+def build(programs=("workload",)):
     """Path of an uncompressed initramfs, made anew only when something in it has changed."""
     directory = paths.cache_dir("lab")
     busybox = pathlib.Path("/bin/busybox")
@@ -61,8 +67,9 @@ def build():
     files = {
         "init": (paths.GUEST_SOURCES / "init").read_bytes(),
         "bin/busybox": busybox.read_bytes(),
-        "bin/workload": workload().read_bytes(),
     }
+    for program in programs:
+        files[f"bin/{program}"] = compile_program(program).read_bytes()
     # For a kernel with modules: a directory whose *.ko init loads in the order of their names.
     modules = os.environ.get("TMEM_LAB_MODULES")
     for module in sorted(pathlib.Path(modules).glob("*.ko")) if modules else []:

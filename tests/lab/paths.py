@@ -13,6 +13,14 @@ class Missing(Exception):
     """Something the lab needs is not built or not installed; the text says what to do."""
 
 
+def program_sources(name):
+    """C files of one of the guests' programs: `workload` or `torture`."""
+    if name == "workload":
+        return sorted(GUEST_SOURCES.glob("*.c"))
+    own = sorted((ROOT / "tests" / name / "guest").glob("*.c"))
+    return [*own, GUEST_SOURCES / "pages.c", GUEST_SOURCES / "util.c"]
+
+
 def cache_dir(name):
     base = os.environ.get("TMEM_CACHE") or os.path.expanduser("~/.cache/tmem")
     path = pathlib.Path(base) / name

@@ -36,6 +36,8 @@ uint64_t PageSum(const uint64_t* page);
 
 /* ---- util.c ---- */
 
+/* The arguments name=value, ended by NULL, that Option() looks at. */
+void SetOptions(char** arguments);
 /* Prints one JSON object as a line and hands it over at once. */
 void Emit(const char* format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints {"error": ...} with the system's reason and exits with 1. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Events, options and small helpers of the guest's `workload` program, and its main function.
+// Events, options and small helpers of the guests' programs.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -12,6 +12,10 @@
 #include "lab.h"
 
 static char** g_arguments;
+
+void SetOptions(char** arguments) {
+  g_arguments = arguments;
+}
 
 void Emit(const char* format, ...) {
   va_list arguments;
@@ -68,26 +72,4 @@ void WriteString(const char* path, const char* text) {
 
 void DropCaches(void) {
   WriteString("/proc/sys/vm/drop_caches", "1");
-}
-
-int main(int argc, char** argv) {
-  static const struct {
-    const char* name;
-    int (*run)(void);
-  } kCommands[] = {
-      {"stream", StreamCommand},     {"makefile", MakeFileCommand}, {"hog", HogCommand},
-      {"fileops", FileOpsCommand},   {"remount", RemountCommand},   {"sums", SumsCommand},
-      {"dmcrypt", DmCryptCommand},   {"random", RandomCommand},     {"tree", TreeCommand},
-      {"maketree", MakeTreeCommand},
-  };
-  for (size_t i = 0; argc > 1 && i < sizeof(kCommands) / sizeof(kCommands[0]); i++) {
-    if (strcmp(argv[1], kCommands[i].name) == 0) {
-      g_arguments = argv + 2;
-      return kCommands[i].run();
-    }
-  }
-  fprintf(stderr,
-          "usage: workload stream|makefile|hog|fileops|remount|dmcrypt|random|tree|maketree "
-          "[name=value ...]\n");
-  return 2;
 }

@@ -6,8 +6,13 @@ CONFIG ?= release
 TARGETS ?=
 PHASES ?=
 ARGS ?=
+FS ?= ext4
+SEED ?=
+DURATION_S ?= 120
+FAULT ?=
+SEEDS ?= 1 2 3 4 5
 
-.PHONY: help setup build check check-long model demo bench figures
+.PHONY: help setup build check check-long model torture torture-faults demo bench figures
 .PHONY: lint format guest-kernel clean distclean
 
 help:
@@ -22,6 +27,10 @@ help:
 	@echo '  make build         CONFIG=release|asan|tsan  TARGETS="tmemd base_test ..."'
 	@echo '  make guest-kernel  builds the patched guest kernel (cached), prints where it is'
 	@echo '  make model         proves the protocol models, exhaustively; ARGS="..." go to its runner'
+	@echo '  make torture       random operations in a guest against a shadow of its files and memory;'
+	@echo '                     FS=ext4|ext4-1k|xfs|btrfs SEED=n DURATION_S=n'
+	@echo '  make torture-faults  faults on purpose, which the torture must notice;'
+	@echo '                     FAULT=name SEEDS="1 2" DURATION_S=n'
 	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick", "swap ..."'
 	@echo '  make figures       every figure that has a target, three times (8 minutes; ARGS=--resume)'
 	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, tree'
@@ -46,6 +55,12 @@ check-long: setup
 
 model: setup
 	@tests/model/run.sh $(ARGS)
+
+torture: build guest-kernel
+	@tests/torture/torture.py --fs $(FS) --seed $(SEED) --duration-s $(DURATION_S) $(ARGS)
+
+torture-faults: build guest-kernel
+	@tests/torture/faults.py --fault $(FAULT) --seed $(SEEDS) --duration-s $(DURATION_S) $(ARGS)
 
 guest-kernel: setup
 	@guest-shims/kernel/build.sh --print

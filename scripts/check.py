@@ -204,9 +204,13 @@ def phase_guest(phase):
     phase.runner("tests/lab/check.sh", *(["--long"] if LONG else []))
 
 
+def phase_torture(phase):
+    phase.runner("tests/torture/check.py", *(["--long"] if LONG else []))
+
+
 PHASES = {"test": phase_test, "lint": phase_lint, "kernel": phase_kernel,
-          "abi": phase_abi, "model": phase_model, "guest": phase_guest, "asan": phase_asan,
-          "tsan": phase_tsan}
+          "abi": phase_abi, "model": phase_model, "guest": phase_guest,
+          "torture": phase_torture, "asan": phase_asan, "tsan": phase_tsan}
 
 
 def main(arguments):

@@ -46,7 +46,8 @@ def stop(child, polite_signal=signal.SIGTERM, wait_s=5):
 
 
 @atexit.register
-def _stop_all():
+def stop_all():
+    """Ends every child; who waits for one finds it gone."""
     for child in list(_children):
         stop(child, signal.SIGKILL)
 

@@ -22,8 +22,9 @@ def _make(path, fs, size_bytes, names):
                 file.touch()
             # What -d makes has generation 0, in every image.
             subprocess.run(
-                ["mke2fs", "-q", "-F", "-t", "ext4", "-b", block, "-m", "0", "-I", "256", "-N",
-                 "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-d", tree, path],
+                ["mke2fs", "-q", "-F", "-t", "ext4", "-b", block, "-m", "0", "-I", "256",
+                 "-N", "8192", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
+                 "-d", tree, path],
                 check=True, stdout=subprocess.DEVNULL)
         return path
     return disks.make_file_system(path, fs, size_bytes)

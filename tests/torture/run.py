@@ -4,6 +4,7 @@
 import dataclasses
 import pathlib
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -11,14 +12,17 @@ import time
 from lab import disks
 from lab import guest as lab_guest
 from lab import host as lab_host
+from lab import paths
 from torture import images
 
 ON = "tmem.cleancache=1 tmem.frontswap=1"
+FAULT = "/sys/module/tmem/parameters/fault"
+PROGRAMS = ("workload", "torture")
 
 
 @dataclasses.dataclass
 class Result:
-    """What a run came to. `red`: the torture found bytes that are wrong (or pages that are lost)."""
+    """What a run came to. `red`: the torture found bytes that are wrong, or pages that are lost."""
 
     red: str = ""  # the first mismatch, as one line
     error: str = ""  # why the run says nothing
@@ -29,9 +33,10 @@ class Result:
     def figures(self):
         count = self.counters.get
         last = self.last.get
-        return (f"{last('ops', 0)} ops, {last('rounds', 0)} rounds, {last('checked', 0)} sectors and"
-                f" {last('swap_checked', 0)} swapped pages checked ({last('raced', 0)} raced,"
-                f" {last('skipped', 0)} skipped), {last('failed_writes', 0)} failed writes;"
+        return (f"{last('ops', 0)} ops, {last('rounds', 0)} rounds;"
+                f" {last('checked', 0)} sectors and {last('swap_checked', 0)} swapped pages checked"
+                f" ({last('raced', 0)} raced, {last('skipped', 0)} skipped),"
+                f" {last('failed_writes', 0)} failed writes;"
                 f" puts {count('puts', 0)}, dropped {self._dropped()}, gets {count('gets', 0)},"
                 f" hits {count('get_hits', 0)}; swap stores {count('frontswap_stores', 0)},"
                 f" loads {count('frontswap_loads', 0)}, SIGBUS {last('sigbus', 0)}")
@@ -131,8 +136,8 @@ def _judge(result, setup, guest, host):
         result.error = "no page was swapped in from the host: nothing was tested"
 
 
-def run(setup, seed, duration_s, on_progress=lambda text: None, keep_console=None):
-    """Runs the torture once in a new guest."""
+def run(setup, seed, duration_s, on_progress=lambda text: None, keep_console=None, fault=None):
+    """Runs the torture once in a new guest; `fault`: the kernel must have faults, this one on."""
     with tempfile.TemporaryDirectory(prefix="tmem-torture-") as name:
         directory = pathlib.Path(name)
         on_progress("boot")
@@ -150,8 +155,10 @@ def run(setup, seed, duration_s, on_progress=lambda text: None, keep_console=Non
                 options = lab_guest.Options(
                     memory_mib=setup.memory_mib, cpus=setup.cpus, append=f"{ON} {setup.append}",
                     disks=[*file_systems, swap], window_socket=host.socket("guest"),
-                    programs=("workload", "torture"))
+                    programs=PROGRAMS)
                 with lab_guest.Guest("guest", options, guest_directory) as guest:
+                    if fault and guest.run(f"cat {FAULT} 2>&1", check=False) != fault:
+                        return Result(error=f"the guest kernel has no fault {fault}")
                     return _run_in(guest, host, setup, swap_device, seed, duration_s, on_progress)
         except (lab_guest.GuestError, lab_host.HostError) as error:
             return Result(error=str(error))
@@ -173,3 +180,16 @@ def _run_in(guest, host, setup, swap_device, seed, duration_s, on_progress):
         raise
     _judge(result, setup, guest, host)
     return result
+
+
+def main(function):
+    """Runs a command; Ctrl-C ends it, its guests and daemons, without a traceback."""
+    try:
+        code = function()
+    except paths.Missing as reason:
+        print(f"FAIL torture: {reason}")
+        code = 1
+    except KeyboardInterrupt:
+        print("\ntorture: interrupted", file=sys.stderr)
+        code = 130
+    sys.exit(code)

@@ -40,3 +40,54 @@ class Setup:
 def whole(fs, seed):
     """Everything at once, for `make torture`; what varies follows from the seed."""
     return Setup(fs=fs, cpus=4 if seed % 2 else 1, thp=seed % 4 >= 2, twins=fs == "ext4")
+
+
+# Few and small files, so that each is soon changed, dropped and read again; no swap.
+_FILES = {"hogs": 0, "big": 4, "big_kib": 1024, "small": 40, "small_kib": 64, "round_ms": 4000}
+# Swap alone, but for a few files.
+_SWAP = {"workers": 1, "big": 2, "big_kib": 512, "small": 4, "small_kib": 64, "hogs": 2,
+         "hog_mib": 24, "round_ms": 4000}
+
+
+def _files(weights, options=None, **setup):
+    setup = {"memory_mib": 112, "mounts": 1, **setup}
+    return Setup(options={**_FILES, "weights": weights, **(options or {})}, **setup)
+
+
+def _swap(options=None, **setup):
+    setup = {"memory_mib": 112, "mounts": 1, **setup}
+    return Setup(options={**_SWAP, **(options or {})}, **setup)
+
+
+# Fault on purpose -> the set-up in which the torture must notice it (docs/testing.md).
+FAULTS = {
+    # Credits for a part of the pages: stores of slots that the host holds are refused.
+    "dropped-put-keeps-old": _swap(pool_min_mib=8, limit_mib=64),
+    # Writes wait at the disk, so that old bytes are read and dropped beside them.
+    "direct-write-no-invalidate": _files(
+        "aio:60,dwrite:10,read:10,evict:5", writes_s=400, append="tmem.delay_us=2000"),
+    "direct-write-empty-mapping": _files(
+        "aio:60,dwrite:10,read:10,evict:5", {"allow_eio": 1}, writes_s=400,
+        append="tmem.delay_us=2000 tmem.fail_direct_writes=7"),
+    "stale-staged-put": _files("dwrite:20,punch:20,write:5,read:10", append="tmem.delay_us=500"),
+    "object-flush-one-lane": _files("empty:10,truncate:10,punch:10,recreate:5,read:20"),
+    # Areas end often, their memory being small, and begin anew at once.
+    "area-flush-late": _swap({"hog_mib": 12, "round_ms": 1500, "thorough": 0, "shrink": 0}),
+    "get-other-pool": _files("read:40,mapread:5,write:15,mapwrite:5,evict:20,rename:2",
+                             mounts=2, twins=True),
+    "lane-per-cpu": _files("read:30,dwrite:15,punch:10,write:15,evict:10", cpus=4),
+    "table-forgets-collision": _files("read:20,dwrite:20,punch:15,write:10,evict:10",
+                                      append="tmem.table_keys=4096"),
+    "late-completion-reuse": _files("read:40,write:10,dwrite:10,evict:20",
+                                    append="tmem.late_gets=20"),
+    "thp-one-bit": _swap({"hogs": 1, "hog_mib": 48}, thp=True),
+    "failed-load-reads-device": _swap({"allow_sigbus": 1}, append="tmem.fail_loads=100"),
+    "get-over-buffers": _files("punch:30,write:15,truncate:10,append:5,read:20,evict:10"),
+    "handle-without-generation": _files(
+        "read:30,write:10,evict:20", {"alternate": 1, "thorough": 0, "round_ms": 700},
+        mounts=2, twins=True),
+}
+
+# Noticed within seconds, and together of files and swap, of hooks and core: for the short form.
+QUICK_FAULTS = ("direct-write-empty-mapping", "object-flush-one-lane", "thp-one-bit",
+                "handle-without-generation")

@@ -78,10 +78,11 @@ static void HogMismatch(const struct Hog* hog, uint32_t page, size_t at, const c
   const uint64_t* data = PageAt(hog, page);
   PageDescribe(data, found, sizeof(found));
   if (atomic_fetch_add(&g_shared->mismatches, 1) < 4) {
-    Emit("{\"event\": \"mismatch\", \"op\": \"%s\", \"name\": \"hog %u%s\", \"page\": %u, "
-         "\"expected\": \"version %u\", \"found\": \"%s, word %zu is %016lx\", \"round\": %u}",
-         op, hog->number, page < hog->shared ? "" : " (shared)", page, hog->versions[page], found,
-         at, data[at], g_shared->round);
+    Emit(
+        "{\"event\": \"mismatch\", \"op\": \"%s\", \"name\": \"hog %u%s\", \"page\": %u, "
+        "\"expected\": \"version %u\", \"found\": \"%s, word %zu is %016lx\", \"round\": %u}",
+        op, hog->number, page < hog->shared ? "" : " (shared)", page, hog->versions[page], found,
+        at, data[at], g_shared->round);
   }
   atomic_store(&g_shared->stop, 1);
 }
@@ -94,9 +95,10 @@ static void LosePage(struct Hog* hog, uint32_t page) {
   hog->versions[page] = 0;
   if (hog->sigbus_allowed) return;
   if (atomic_fetch_add(&g_shared->mismatches, 1) < 4) {
-    Emit("{\"event\": \"mismatch\", \"op\": \"swap in\", \"name\": \"hog %u\", \"page\": %u, "
-         "\"expected\": \"version %u\", \"found\": \"SIGBUS\", \"round\": %u}",
-         hog->number, page, version, g_shared->round);
+    Emit(
+        "{\"event\": \"mismatch\", \"op\": \"swap in\", \"name\": \"hog %u\", \"page\": %u, "
+        "\"expected\": \"version %u\", \"found\": \"SIGBUS\", \"round\": %u}",
+        hog->number, page, version, g_shared->round);
   }
   atomic_store(&g_shared->stop, 1);
 }

@@ -52,9 +52,8 @@ int OpenFile(const struct File* file, int flags) {
 void Evict(int descriptor, uint32_t from, uint32_t count) {
   const off_t first = (off_t)from * kSectorBytes;
   const off_t bytes = (off_t)count * kSectorBytes;
-  sync_file_range(
-      descriptor, first, bytes,
-      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  sync_file_range(descriptor, first, bytes,
+                  SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
   posix_fadvise(descriptor, first, bytes, POSIX_FADV_DONTNEED);
 }
 
@@ -88,8 +87,8 @@ void Pause(unsigned int microseconds) {
 void ReadAndCheck(struct Worker* worker, struct File* file, int descriptor, uint32_t from,
                   uint32_t count, const char* op, int exact) {
   TakeSnapshot(file, from, count, worker->snapshot);
-  const ssize_t got = pread(descriptor, worker->buffer, (size_t)count * kSectorBytes,
-                            (off_t)from * kSectorBytes);
+  const ssize_t got =
+      pread(descriptor, worker->buffer, (size_t)count * kSectorBytes, (off_t)from * kSectorBytes);
   if (got < 0) {
     if (errno != EIO || atomic_load(&g_shared->flaky_lock) == 0) Die(op);
     return; /* a read beside a write that is made to fail */

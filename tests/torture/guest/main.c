@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Rounds of torture: workers and hogs run beside each other, then everything is read back: as it is,
-// after all caches were dropped, after unmounting and mounting, after swapoff and swapon.
+// Rounds of torture: workers and hogs run beside each other, then everything is read back: as it
+// is, after all caches were dropped, after unmounting and mounting, after swapoff and swapon.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -26,12 +26,15 @@ static const struct Op {
   int (*run)(struct Worker* worker, struct File* file);
   uint32_t weight; /* unless weights= says otherwise */
 } kOps[] = {
-    {"read", ReadOp, 24},         {"mapread", MapReadOp, 5},   {"dread", DirectReadOp, 5},
-    {"write", WriteOp, 10},       {"mapwrite", MapWriteOp, 6}, {"dwrite", DirectWriteOp, 8},
-    {"aio", AioOp, 8},            {"failwrite", FailedWriteOp, 0}, {"punch", PunchOp, 6},
-    {"truncate", TruncateOp, 6},  {"empty", EmptyOp, 1},       {"append", AppendOp, 4},
-    {"rename", RenameOp, 2},      {"recreate", RecreateOp, 3}, {"replace", ReplaceOp, 2},
-    {"evict", EvictOp, 6},        {"drop", DropOp, 1},
+    {"read", ReadOp, 24},        {"mapread", MapReadOp, 5},
+    {"dread", DirectReadOp, 5},  {"write", WriteOp, 10},
+    {"mapwrite", MapWriteOp, 6}, {"dwrite", DirectWriteOp, 8},
+    {"aio", AioOp, 8},           {"failwrite", FailedWriteOp, 0},
+    {"punch", PunchOp, 6},       {"truncate", TruncateOp, 6},
+    {"empty", EmptyOp, 1},       {"append", AppendOp, 4},
+    {"rename", RenameOp, 2},     {"recreate", RecreateOp, 3},
+    {"replace", ReplaceOp, 2},   {"evict", EvictOp, 6},
+    {"drop", DropOp, 1},
 };
 #define kOpCount (sizeof(kOps) / sizeof(kOps[0]))
 
@@ -119,8 +122,8 @@ static void Await(pid_t child, const char* what) {
 
 static void MountOne(uint32_t at) {
   const struct Mount* mount_of = &g_shared->mount[at];
-  if (mount(mount_of->device, mount_of->directory, mount_of->type, MS_NOATIME,
-            mount_of->options) != 0) {
+  if (mount(mount_of->device, mount_of->directory, mount_of->type, MS_NOATIME, mount_of->options) !=
+      0) {
     Die("mount");
   }
   g_shared->active |= 1u << at;
@@ -241,16 +244,17 @@ static void EmitEvent(const char* event, double start) {
   char each[512];
   size_t length = 0;
   for (size_t i = 0; i < kOpCount; i++) {
-    length += (size_t)snprintf(each + length, sizeof(each) - length, "%s\"%s\": %lu",
-                               i ? ", " : "", kOps[i].name, atomic_load(&g_shared->ops[i]));
+    length += (size_t)snprintf(each + length, sizeof(each) - length, "%s\"%s\": %lu", i ? ", " : "",
+                               kOps[i].name, atomic_load(&g_shared->ops[i]));
   }
-  Emit("{\"event\": \"%s\", \"seconds\": %.1f, \"rounds\": %u, \"ops\": %lu, \"checked\": %lu, "
-       "\"raced\": %lu, \"skipped\": %lu, \"swap_checked\": %lu, \"sigbus\": %lu, "
-       "\"failed_writes\": %lu, \"mismatches\": %d, \"each\": {%s}}",
-       event, Now() - start, g_shared->round, Ops(), atomic_load(&g_shared->sectors_checked),
-       atomic_load(&g_shared->sectors_raced), atomic_load(&g_shared->sectors_skipped),
-       atomic_load(&g_shared->swap_checked), atomic_load(&g_shared->sigbus),
-       atomic_load(&g_shared->failed_writes), atomic_load(&g_shared->mismatches), each);
+  Emit(
+      "{\"event\": \"%s\", \"seconds\": %.1f, \"rounds\": %u, \"ops\": %lu, \"checked\": %lu, "
+      "\"raced\": %lu, \"skipped\": %lu, \"swap_checked\": %lu, \"sigbus\": %lu, "
+      "\"failed_writes\": %lu, \"mismatches\": %d, \"each\": {%s}}",
+      event, Now() - start, g_shared->round, Ops(), atomic_load(&g_shared->sectors_checked),
+      atomic_load(&g_shared->sectors_raced), atomic_load(&g_shared->sectors_skipped),
+      atomic_load(&g_shared->swap_checked), atomic_load(&g_shared->sigbus),
+      atomic_load(&g_shared->failed_writes), atomic_load(&g_shared->mismatches), each);
 }
 
 int main(int argc, char** argv) {

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "../../lab/guest/lab.h"
-#include "ops.h"
 #include "torture.h"
 
 struct Range PickRange(struct Worker* worker, uint32_t limit, uint32_t align) {

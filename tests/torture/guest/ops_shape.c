@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "../../lab/guest/lab.h"
-#include "ops.h"
 #include "torture.h"
 
 static uint32_t CeilSectors(uint64_t bytes) {
@@ -123,7 +122,8 @@ int AppendOp(struct Worker* worker, struct File* file) {
   BeginChange(file, from, count, kKindData);
   if (cut) CutPending(file, from + count - 1, cut);
   FillPending(file, from, count, worker->second);
-  const int direct = !cut && from % kPageSectors == 0 && count % kPageSectors == 0;
+  const int direct = !cut && from % kPageSectors == 0 && count % kPageSectors == 0 &&
+                     OptionNumber("allow_eio", 0) == 0;
   const int descriptor = OpenFile(file, direct ? O_WRONLY | O_DIRECT : O_WRONLY);
   if (pwrite(descriptor, worker->second, bytes, (off_t)from * kSectorBytes) != (ssize_t)bytes) {
     Die("append");

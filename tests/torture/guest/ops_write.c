@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "../../lab/guest/lab.h"
-#include "ops.h"
 #include "torture.h"
 
 struct Range TakeRange(struct Worker* worker, struct File* file, uint32_t align) {
@@ -93,6 +92,45 @@ int MapWriteOp(struct Worker* worker, struct File* file) {
   return 1;
 }
 
+// After a write that failed half-way the device alone says which sectors are new.
+static void LearnFromDevice(struct Worker* worker, struct File* file, struct Range range) {
+  uint64_t sector[kSectorWords];
+  const size_t bytes = (size_t)range.count * kSectorBytes;
+  const int direct = OpenFile(file, O_RDONLY | O_DIRECT);
+  if (pread(direct, worker->buffer, bytes, (off_t)range.from * kSectorBytes) != (ssize_t)bytes) {
+    Die("direct read");
+  }
+  close(direct);
+  for (uint32_t at = range.from; at < range.from + range.count; at++) {
+    const uint64_t* data = worker->buffer + (at - range.from) * kSectorWords;
+    const State states[] = {CurrentState(file, at), PendingState(file, at)};
+    int i = 0;
+    for (; i < 2; i++) {
+      ContentFill(file, at, states[i], sector);
+      if (memcmp(sector, data, kSectorBytes) == 0) break;
+    }
+    if (i == 2) {
+      Fail("direct read after failed write", file, at, "neither the old nor the new bytes");
+      i = 0;
+    }
+    SetState(file, at, states[i]);
+  }
+}
+
+// Ends the change that a direct write of the range was to make; `got` is what it returned.
+static void EndDirectWrite(struct Worker* worker, struct File* file, struct Range range, long got) {
+  if (got == (long)range.count * kSectorBytes) {
+    EndChange(file, range.from, range.count);
+    return;
+  }
+  if (got != -EIO || OptionNumber("allow_eio", 0) == 0) {
+    errno = (int)-got;
+    Die("direct write");
+  }
+  atomic_fetch_add(&g_shared->failed_writes, 1);
+  LearnFromDevice(worker, file, range);
+}
+
 int DirectWriteOp(struct Worker* worker, struct File* file) {
   const struct Range range = TakeRange(worker, file, Random(worker, 4) ? kPageSectors : 1);
   if (range.count == 0) return 0;
@@ -101,10 +139,10 @@ int DirectWriteOp(struct Worker* worker, struct File* file) {
   BeginChange(file, range.from, range.count, kKindData);
   FillPending(file, range.from, range.count, worker->second);
   const int descriptor = OpenFile(file, O_WRONLY | O_DIRECT);
-  const ssize_t got =
-      pwrite(descriptor, worker->second, bytes, (off_t)range.from * kSectorBytes);
+  const long written = pwrite(descriptor, worker->second, bytes, (off_t)range.from * kSectorBytes);
+  const long got = written < 0 ? -errno : written;
   close(descriptor);
-  if (got < 0 && errno == EINVAL) {
+  if (got == -EINVAL) {
     // Not aligned to this file system's blocks: nothing was written, so it is done with a buffer.
     const int buffered = OpenFile(file, O_WRONLY);
     if (pwrite(buffered, worker->second, bytes, (off_t)range.from * kSectorBytes) !=
@@ -112,10 +150,10 @@ int DirectWriteOp(struct Worker* worker, struct File* file) {
       Die("pwrite");
     }
     close(buffered);
-  } else if (got != (ssize_t)bytes) {
-    Die("direct write");
+    EndChange(file, range.from, range.count);
+  } else {
+    EndDirectWrite(worker, file, range, got);
   }
-  EndChange(file, range.from, range.count);
   LookAfter(worker, file, range, "read after direct write");
   GiveRange(file, range);
   return 1;
@@ -136,12 +174,7 @@ int AioOp(struct Worker* worker, struct File* file) {
     ReadAndCheck(worker, file, buffered, range.from, range.count, "read beside direct write", 0);
     Evict(buffered, 0, file->max_sectors);
   }
-  const long got = AioWait(worker);
-  if (got != (long)bytes) {
-    errno = (int)-got;
-    Die("asynchronous write");
-  }
-  EndChange(file, range.from, range.count);
+  EndDirectWrite(worker, file, range, AioWait(worker));
   ReadAndCheck(worker, file, buffered, range.from, range.count, "read after asynchronous write", 0);
   if (Random(worker, 2) == 0) Evict(buffered, range.from, range.count);
   close(buffered);
@@ -170,31 +203,6 @@ static uint64_t PhysicalByte(int descriptor, uint32_t sector) {
   return extent->fe_physical + request.map.fm_start - extent->fe_logical;
 }
 
-// After a write that failed half-way the device alone says which sectors are new.
-static void LearnFromDevice(struct Worker* worker, struct File* file, struct Range range) {
-  uint64_t sector[kSectorWords];
-  const size_t bytes = (size_t)range.count * kSectorBytes;
-  const int direct = OpenFile(file, O_RDONLY | O_DIRECT);
-  if (pread(direct, worker->buffer, bytes, (off_t)range.from * kSectorBytes) != (ssize_t)bytes) {
-    Die("direct read");
-  }
-  close(direct);
-  for (uint32_t at = range.from; at < range.from + range.count; at++) {
-    const uint64_t* data = worker->buffer + (at - range.from) * kSectorWords;
-    const State states[] = {CurrentState(file, at), PendingState(file, at)};
-    int i = 0;
-    for (; i < 2; i++) {
-      ContentFill(file, at, states[i], sector);
-      if (memcmp(sector, data, kSectorBytes) == 0) break;
-    }
-    if (i == 2) {
-      Fail("direct read after failed write", file, at, "neither the old nor the new bytes");
-      i = 0;
-    }
-    SetState(file, at, states[i]);
-  }
-}
-
 int FailedWriteOp(struct Worker* worker, struct File* file) {
   int free = 0;
   if (!atomic_compare_exchange_strong(&g_shared->flaky_lock, &free, 1)) return 0;
@@ -212,11 +220,11 @@ int FailedWriteOp(struct Worker* worker, struct File* file) {
     BeginChange(file, range.from, range.count, kKindData);
     FillPending(file, range.from, range.count, worker->second);
     FlakySet(file->mount, bad_byte);
-    const ssize_t got = pwrite(direct, worker->second, (size_t)range.count * kSectorBytes,
-                               (off_t)range.from * kSectorBytes);
+    const long written = pwrite(direct, worker->second, (size_t)range.count * kSectorBytes,
+                                (off_t)range.from * kSectorBytes);
+    const long got = written < 0 ? -errno : written;
     FlakySet(file->mount, 0);
-    if (got < 0) atomic_fetch_add(&g_shared->failed_writes, 1);
-    LearnFromDevice(worker, file, range);
+    EndDirectWrite(worker, file, range, got);
     LookAfter(worker, file, range, "read after failed direct write");
   }
   close(direct);

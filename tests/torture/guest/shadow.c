@@ -163,11 +163,12 @@ static void Report(const char* op, const struct File* file, uint32_t sector, con
   if (atomic_fetch_add(&g_shared->mismatches, 1) < 4) {
     char name[64];
     FileName(file, name, sizeof(name));
-    Emit("{\"event\": \"mismatch\", \"op\": \"%s\", \"name\": \"%s\", \"file\": %u, "
-         "\"mount\": %u, \"sector\": %u, \"page\": %u, \"expected\": \"%s\", \"found\": \"%s\", "
-         "\"raced\": %d, \"round\": %u}",
-         op, name, file->number, file->mount, sector, sector / kPageSectors, expected, found, raced,
-         g_shared->round);
+    Emit(
+        "{\"event\": \"mismatch\", \"op\": \"%s\", \"name\": \"%s\", \"file\": %u, "
+        "\"mount\": %u, \"sector\": %u, \"page\": %u, \"expected\": \"%s\", \"found\": \"%s\", "
+        "\"raced\": %d, \"round\": %u}",
+        op, name, file->number, file->mount, sector, sector / kPageSectors, expected, found, raced,
+        g_shared->round);
   }
   atomic_store(&g_shared->stop, 1);
 }

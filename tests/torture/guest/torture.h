@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-// What the files of the guest's `torture` program share: the shadow of what each sector of each file
-// must hold, and the operations that change files and shadow together.
+// What the files of the guest's `torture` program share: the shadow of what each sector of each
+// file must hold, and the operations that change files and shadow together.
 #ifndef TESTS_TORTURE_GUEST_TORTURE_H_
 #define TESTS_TORTURE_GUEST_TORTURE_H_
 
@@ -17,15 +17,14 @@
 #define kMaxChunks 64u
 #define kMaxMounts 2u
 #define kMaxIoSectors 512u
-#define kSlackSectors 256u /* guard of the I/O buffer */
 #define kMaxOps 32u
 
 /* ---- content.c: what a sector holds ---- */
 
 /*
- * A state names the bytes of one sector of one file: bit 31: zeros; bits 22..30: so many bytes and
- * then zeros (0: all 512); bits 0..21: a number that grows with each change of the sector. The bytes
- * themselves say which file, sector and number they are, so that a wrong one tells where it is from.
+ * A state names the bytes of one sector of one file: bit 31: zeros; bits 22..30: so many bytes
+ * and then zeros (0: all 512); bits 0..21: a number that grows with each change of the sector. The
+ * bytes themselves say which file, sector and number they are: a wrong one tells where it is from.
  */
 typedef uint32_t State;
 #define kZero 0x80000000u
@@ -43,8 +42,8 @@ void ContentDescribe(const uint64_t* data, char* text, size_t bytes);
 
 /*
  * A cell is the state a sector has and, while a change of it is under way, the state it will have
- * then (0: none). Readers take no lock: what they find must be a state that the cell had between the
- * begin and the end of their read.
+ * then (0: none). Readers take no lock: what they find must be a state that the cell had between
+ * the begin and the end of their read.
  */
 typedef _Atomic uint64_t Cell;
 
@@ -70,8 +69,8 @@ struct Mount {
 
 /* All of it is shared by all processes and locked into memory. */
 struct Shared {
-  atomic_int stop;       /* the round ends */
-  atomic_int mismatches; /* the run has failed */
+  atomic_int stop;        /* the round ends */
+  atomic_int mismatches;  /* the run has failed */
   atomic_int hogs_shrink; /* hogs are to give most of their memory back and wait */
   atomic_int hogs_waiting;
   atomic_int hogs_stop;
@@ -157,7 +156,25 @@ void ReadAndCheck(struct Worker* worker, struct File* file, int descriptor, uint
                   uint32_t count, const char* op, int exact);
 void Pause(unsigned int microseconds);
 
-/* ---- operations; each takes a file, does nothing if it is busy, and returns whether it did ---- */
+/* ---- operations: each does nothing if its file is busy, and returns whether it did ---- */
+
+struct Range {
+  uint32_t from;
+  uint32_t count; /* 0: nothing was free or there */
+};
+
+/* Sectors below `limit`, aligned, at most kMaxIoSectors; mostly a few pages. */
+struct Range PickRange(struct Worker* worker, uint32_t limit, uint32_t align);
+
+/* Locks the file (shared) and a range of it below its end; count 0: nothing is locked. */
+struct Range TakeRange(struct Worker* worker, struct File* file, uint32_t align);
+void GiveRange(struct File* file, struct Range range);
+
+/* Often: lets reclaim drop the range, after it was read, so that the host has it as it is now. */
+void SendToHost(struct Worker* worker, struct File* file, struct Range range);
+
+/* Often: reads the range after a change of it, from where the kernel then has it from. */
+void LookAfter(struct Worker* worker, struct File* file, struct Range range, const char* op);
 
 int ReadOp(struct Worker* worker, struct File* file);
 int MapReadOp(struct Worker* worker, struct File* file);
@@ -165,11 +182,13 @@ int DirectReadOp(struct Worker* worker, struct File* file);
 int WriteOp(struct Worker* worker, struct File* file);
 int MapWriteOp(struct Worker* worker, struct File* file);
 int DirectWriteOp(struct Worker* worker, struct File* file);
-int AioOp(struct Worker* worker, struct File* file);     /* asynchronous writes, read meanwhile */
+/* Asynchronous writes, with reads meanwhile. */
+int AioOp(struct Worker* worker, struct File* file);
 int FailedWriteOp(struct Worker* worker, struct File* file);
 int PunchOp(struct Worker* worker, struct File* file);
 int TruncateOp(struct Worker* worker, struct File* file);
-int EmptyOp(struct Worker* worker, struct File* file);   /* to nothing, then longer again */
+/* To nothing, then as long as before. */
+int EmptyOp(struct Worker* worker, struct File* file);
 int AppendOp(struct Worker* worker, struct File* file);
 int RenameOp(struct Worker* worker, struct File* file);
 int RecreateOp(struct Worker* worker, struct File* file);

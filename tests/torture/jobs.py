@@ -13,6 +13,10 @@ GUESTS_AT_ONCE = 2
 CONTROL_S = 30
 
 
+def _verdict(result):
+    return "SKIP" if result.error == run.NO_FAULTS else "FAIL"
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """All of it on one file system."""
@@ -32,7 +36,8 @@ class Run:
     def do(self, on_progress, console):
         result = run.run(self._setup(), self.seed, self.duration_s, on_progress, console)
         why = result.red or result.error
-        return not why, f"{why or f'{result.seconds:.0f} s'}\n  {result.figures()}"
+        text = f"{why or f'{result.seconds:.0f} s'}\n  {result.figures()}"
+        return "FAIL" if why else "PASS", text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +57,8 @@ class Control:
                          console, fault="none")
         why = result.red or result.error
         if why:
-            return False, f"{why}\n  {result.figures()}"
-        return True, f"green for {result.seconds:.0f} s"
+            return _verdict(result), f"{why}\n  {result.figures()}"
+        return "PASS", f"green for {result.seconds:.0f} s"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,9 +78,9 @@ class Fault:
         setup = dataclasses.replace(setup, append=f"{setup.append} tmem.fault={self.fault}".strip())
         result = run.run(setup, self.seed, self.duration_s, on_progress, console, fault=self.fault)
         if result.red:
-            return True, f"red after {result.seconds:.0f} s: {result.red}"
+            return "PASS", f"red after {result.seconds:.0f} s: {result.red}"
         why = result.error or f"not noticed in {result.seconds:.0f} s"
-        return False, f"{why}\n  {result.figures()}"
+        return _verdict(result), f"{why}\n  {result.figures()}"
 
 
 def of_faults(faults, seeds, duration_s, control_s=CONTROL_S):
@@ -88,7 +93,7 @@ def of_faults(faults, seeds, duration_s, control_s=CONTROL_S):
 
 
 def run_all(jobs, line, guests=GUESTS_AT_ONCE, consoles=None):
-    """Prints PASS or FAIL a job; returns how many failed."""
+    """Prints PASS, FAIL or SKIP a job; returns how many failed."""
     failed = 0
     lock = threading.Lock()
     # Looked for once, before two threads would build them.
@@ -101,11 +106,11 @@ def run_all(jobs, line, guests=GUESTS_AT_ONCE, consoles=None):
         console = None
         if consoles:
             console = pathlib.Path(consoles) / f"{job.name.replace(' ', '-')}.console"
-        passed, text = job.do(lambda text: line.phase(f"{job.name}: {text}"), console)
+        verdict, text = job.do(lambda text: line.phase(f"{job.name}: {text}"), console)
         with lock:
-            failed += not passed
+            failed += verdict == "FAIL"
             line.done()
-            print(f"{'PASS' if passed else 'FAIL'} {job.name}: {text}", flush=True)
+            print(f"{verdict} {job.name}: {text}", flush=True)
 
     pool = concurrent.futures.ThreadPoolExecutor(guests)
     futures = [pool.submit(one, job) for job in jobs]

@@ -17,6 +17,7 @@ from torture import images
 
 ON = "tmem.cleancache=1 tmem.frontswap=1"
 FAULT = "/sys/module/tmem/parameters/fault"
+NO_FAULTS = "the guest kernel has no faults on purpose (CONFIG_TMEM_FAULTS)"
 PROGRAMS = ("workload", "torture")
 
 
@@ -158,7 +159,7 @@ def run(setup, seed, duration_s, on_progress=lambda text: None, keep_console=Non
                     programs=PROGRAMS)
                 with lab_guest.Guest("guest", options, guest_directory) as guest:
                     if fault and guest.run(f"cat {FAULT} 2>&1", check=False) != fault:
-                        return Result(error=f"the guest kernel has no fault {fault}")
+                        return Result(error=NO_FAULTS)
                     return _run_in(guest, host, setup, swap_device, seed, duration_s, on_progress)
         except (lab_guest.GuestError, lab_host.HostError) as error:
             return Result(error=str(error))

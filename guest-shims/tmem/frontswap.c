@@ -9,6 +9,7 @@
 #include <linux/swapops.h>
 #include <linux/tmem.h>
 
+#include "core/fault.h"
 #include "guest.h"
 
 static struct tmem_client *the_client;
@@ -52,9 +53,12 @@ static bool store_folio(u32 number, struct folio *folio)
 				    page_address(folio_page(folio, at))) == TMEM_SWAP_REFUSED)
 			break;
 	}
-	if (at == nr)
+	if (at == nr) {
+		tmem_fault_forget_tail(the_client, number, slot, nr);
 		return true;
-	tmem_swap_invalidate(the_client, number, slot, nr);
+	}
+	if (!tmem_fault(TMEM_FAULT_DROPPED_PUT_KEEPS_OLD))
+		tmem_swap_invalidate(the_client, number, slot, nr);
 	return false;
 }
 

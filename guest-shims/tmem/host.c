@@ -8,6 +8,7 @@
 #include <linux/irq_work.h>
 #include <linux/workqueue.h>
 
+#include "core/fault.h"
 #include "guest.h"
 #include "transport.h"
 
@@ -68,7 +69,10 @@ static void kick_soon(void *context)
 
 static void kick_later(void *context)
 {
-	hrtimer_start(&later, ns_to_ktime(KICK_LATER_NS), HRTIMER_MODE_REL_SOFT);
+	/* Debug-only: what stays staged for longer meets more. */
+	u64 delay_ns = KICK_LATER_NS + tmem_fault_delay_us() * NSEC_PER_USEC;
+
+	hrtimer_start(&later, ns_to_ktime(delay_ns), HRTIMER_MODE_REL_SOFT);
 }
 
 static const struct tmem_client_ops client_ops = {

@@ -5,41 +5,7 @@
 namespace tmem {
 namespace {
 
-constexpr u32 kArea = 1;
-
-class SwapRules : public ClientFixture {
- protected:
-  void ConnectSwap(tmem_pool_kind kind, std::uint64_t credits = 1000,
-                   const FakeHostOptions& options = {}) {
-    Connect(options);
-    ASSERT_EQ(tmem_swap_start(client_.get(), kind), 0);
-    ASSERT_EQ(tmem_swap_on(client_.get(), kArea, 1000), 0);
-    pool_ = client_->swap.pool;
-    host_->Grant(credits);
-  }
-
-  bool Store(std::uint64_t slot, std::uint64_t seed) {
-    const Page page = MakePage(seed);
-    return tmem_swap_store(client_.get(), kArea, slot, page.data()) == TMEM_SWAP_KEPT;
-  }
-
-  enum class Loaded { kDevice, kRight, kWrong, kError };
-  Loaded Load(std::uint64_t slot, std::uint64_t seed) {
-    Page page{};
-    void* pages[1] = {page.data()};
-    const u64 slots[1] = {slot};
-    tmem_swap_loaded results[1];
-    tmem_swap_load(client_.get(), kArea, 1, slots, pages, results);
-    if (results[0] == TMEM_SWAP_DEVICE) return Loaded::kDevice;
-    if (results[0] == TMEM_SWAP_ERROR) return Loaded::kError;
-    return page == MakePage(seed) ? Loaded::kRight : Loaded::kWrong;
-  }
-
-  void Invalidate(std::uint64_t slot, std::uint64_t count = 1) {
-    tmem_swap_invalidate(client_.get(), kArea, slot, count);
-  }
-  void Written(std::uint64_t slot) { tmem_swap_written(client_.get(), kArea, slot, 1); }
-};
+class SwapRules : public SwapFixture {};
 
 TEST_F(SwapRules, G1_APersistentPageStaysUntilInvalidated) {
   ConnectSwap(TMEM_POOL_PERSISTENT);

@@ -199,6 +199,11 @@ bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 d
 {
 	if (!batch->count)
 		return true;
+	tmem_delay();
+	if (deadline_ns == TMEM_FAULT_GIVE_UP_NS) {
+		disown_late(client, batch);
+		return true;
+	}
 	publish_lanes(client, batch->lanes, reason);
 	if (spin(client, batch)) {
 		tmem_count(client, TMEM_COUNT_waits_spun);

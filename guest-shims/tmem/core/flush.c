@@ -110,6 +110,8 @@ static void drop_at(struct tmem_client *client, struct tmem_lane *lane, u64 hand
 	if (tmem_staged_put(lane, at, &entry)) {
 		u32 slot = lane->records[entry & (lane->entries - 1)].slot;
 
+		if (tmem_fault(TMEM_FAULT_STALE_STAGED_PUT))
+			return;
 		tmem_table_remove(&lane->table, at);
 		tmem_cancel_staged(client, lane, handle, key, entry);
 		if (slot != TMEM_NO_SLOT)
@@ -150,8 +152,8 @@ static u64 lanes_of_range(struct tmem_client *client, u64 handle, const u64 obje
 	if (last_block - block >= RANGE_BLOCKS_MAX)
 		return (1ULL << client->key_lanes) - 1;
 	for (; block <= last_block; block++)
-		lanes |= 1ULL << tmem_lane_of(handle, object, block << TMEM_LANE_BLOCK_SHIFT,
-					      client->key_lanes);
+		lanes |= 1ULL << tmem_lane_of_key(client, handle, object,
+						  block << TMEM_LANE_BLOCK_SHIFT)->number;
 	return lanes;
 }
 
@@ -282,6 +284,8 @@ void tmem_flush_object(struct tmem_client *client, u32 pool, const u64 object[3]
 		tmem_table_forget_object(&lane->table, pool, object);
 		lane->hints |= TMEM_HINT_WORK; /* to reclaim the keys */
 		tmem_client_unlock(client, lane, flags);
+		if (tmem_fault(TMEM_FAULT_OBJECT_FLUSH_ONE_LANE))
+			break;
 	}
 }
 

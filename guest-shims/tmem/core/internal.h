@@ -4,6 +4,7 @@
 #define TMEM_CORE_INTERNAL_H
 
 #include "client.h"
+#include "fault.h"
 
 /* Entries of a ring that puts and gets leave to flushes. */
 #define TMEM_FLUSH_RESERVE(lane) ((lane)->entries / 8)
@@ -33,7 +34,9 @@ static inline void tmem_count(struct tmem_client *client, enum tmem_counter coun
 static inline struct tmem_lane *tmem_lane_of_key(struct tmem_client *client, u64 handle,
 						 const u64 object[3], u64 index)
 {
-	return &client->lanes[tmem_lane_of(handle, object, index, client->key_lanes)];
+	u32 lane = tmem_lane_of(handle, object, index, client->key_lanes);
+
+	return &client->lanes[tmem_fault_lane(client, handle, lane)];
 }
 
 static inline struct tmem_desc tmem_desc_of(enum tmem_op op, u64 handle, const u64 object[3],
@@ -152,6 +155,7 @@ struct tmem_swap_put {
 };
 
 /* swap.c */
+void tmem_swap_flush_area(struct tmem_client *client, u32 number, bool post);
 enum tmem_swap_stored tmem_swap_push(struct tmem_client *client, const struct tmem_swap_put *put,
 				     u64 deadline_ns);
 

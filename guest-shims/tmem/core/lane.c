@@ -2,6 +2,8 @@
 /* One lane of the window: its ring, its slots, and what this side remembers of both. */
 #include "lane.h"
 
+#include "fault.h"
+
 static struct tmem_record *record_at(const struct tmem_lane *lane, u64 entry)
 {
 	return &lane->records[entry & (lane->entries - 1)];
@@ -315,6 +317,10 @@ bool tmem_lane_disown(struct tmem_lane *lane, struct tmem_call *call)
 		if (record->call != call)
 			continue;
 		record->call = NULL;
+		if (tmem_fault(TMEM_FAULT_LATE_COMPLETION_REUSE) && record->slot != TMEM_NO_SLOT) {
+			tmem_lane_give_slot(lane, record->slot);
+			record->slot = TMEM_NO_SLOT;
+		}
 		if (record->slot != TMEM_NO_SLOT) {
 			record->quarantined = true;
 			tmem_write(&lane->quarantined, lane->quarantined + 1);

@@ -25,6 +25,8 @@ static enum tmem_swap_loaded not_from_host(struct load *load, u64 slot)
 	bool device = tmem_bit_is_set(load->area->device, slot);
 
 	tmem_unlock(&load->area->lock, flags);
+	if (tmem_fault(TMEM_FAULT_FAILED_LOAD_READS_DEVICE))
+		return TMEM_SWAP_DEVICE;
 	return device ? TMEM_SWAP_DEVICE : TMEM_SWAP_ERROR;
 }
 
@@ -42,12 +44,11 @@ static bool answer_from_bits(struct load *load, u32 page)
 	unsigned long flags = tmem_lock(&area->lock);
 	bool held = tmem_bit_is_set(area->held, slot);
 	bool lost = tmem_bit_is_set(area->lost, slot);
-	bool device = tmem_bit_is_set(area->device, slot);
 
 	tmem_unlock(&area->lock, flags);
 	if (held && !lost)
 		return false;
-	load->results[page] = !held || device ? TMEM_SWAP_DEVICE : TMEM_SWAP_ERROR;
+	load->results[page] = !held ? TMEM_SWAP_DEVICE : not_from_host(load, slot);
 	return true;
 }
 
@@ -94,6 +95,10 @@ static bool answer_is_right(struct load *load, const struct tmem_call *call, u64
 	unsigned long flags;
 	u32 tag;
 
+	if (load->persistent && tmem_inject_failed_load()) {
+		lose(load, slot);
+		return false;
+	}
 	if (call->status != TMEM_STATUS_OK) {
 		/* Late is not lost; a host that says it has nothing, or what we do not know, is. */
 		if (call->status != TMEM_STATUS_NONE)

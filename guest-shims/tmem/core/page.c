@@ -62,7 +62,8 @@ static void drop_put(struct tmem_client *client, struct tmem_lane *lane, u64 han
 		     const struct tmem_key *key, enum tmem_counter reason)
 {
 	tmem_count(client, reason);
-	tmem_drop_key(client, lane, handle, key);
+	if (!tmem_fault(TMEM_FAULT_DROPPED_PUT_KEEPS_OLD))
+		tmem_drop_key(client, lane, handle, key);
 }
 
 /* Lane locked. Is this still the pool that the lane was computed for? */
@@ -270,6 +271,7 @@ static enum staged_get stage_get(struct tmem_client *client, struct tmem_lane *l
 		tmem_drop_key(client, lane, handle, key);
 		return GET_MISS;
 	}
+	desc.pool = tmem_fault_other_handle(client, lane, key, handle);
 	if (!tmem_batch_get(client, lane, batch, &desc, page))
 		return GET_NO_ROOM;
 	/* Hit or miss, the host does not have it afterwards (G1). Reaping may have dropped it. */
@@ -406,7 +408,8 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 			break;
 		}
 		next = staged;
-		if (!tmem_batch_wait(client, &batch, deadline_ns, TMEM_KICK_GET))
+		if (!tmem_batch_wait(client, &batch, tmem_inject_late_get() ?
+				     TMEM_FAULT_GIVE_UP_NS : deadline_ns, TMEM_KICK_GET))
 			tmem_trip(client, TMEM_KIND_EPHEMERAL);
 		found += finish_batch(client, handle, first, &batch, pages, hits);
 	}

@@ -120,6 +120,8 @@ int tmem_pool_create(struct tmem_client *client, enum tmem_pool_kind kind)
 			continue;
 		client->pools[at].kind = kind;
 		number = (int)at;
+		if (client->pools[at].handle && tmem_fault(TMEM_FAULT_HANDLE_WITHOUT_GENERATION))
+			break;
 		if (tmem_load_acquire(&client->ready) && open_pool(client, &client->pools[at]))
 			tmem_log("the host refuses a pool\n");
 	}
@@ -140,6 +142,11 @@ void tmem_pool_destroy(struct tmem_client *client, u32 pool)
 	struct tmem_desc desc;
 
 	tmem_mutex_lock(&client->admin);
+	if (tmem_fault(TMEM_FAULT_HANDLE_WITHOUT_GENERATION)) {
+		client->pools[pool].kind = 0;
+		tmem_mutex_unlock(&client->admin);
+		return;
+	}
 	handle = client->pools[pool].handle;
 	desc = tmem_desc_of(TMEM_OP_POOL_DESTROY, handle, NULL, 0);
 	tmem_store_release(&client->pools[pool].handle, 0ULL);

@@ -112,6 +112,39 @@ int tmem_swap_on(struct tmem_client *client, u32 number, u64 slots)
 }
 
 /**
+ * tmem_swap_flush_area - drop all that an area holds on the host
+ * @client: client
+ * @number: area
+ * @post: false: only see to it that no lane is at work on the area
+ */
+void tmem_swap_flush_area(struct tmem_client *client, u32 number, bool post)
+{
+	u64 handle = tmem_load_acquire(&swap_pool(client)->handle);
+	const u64 object[3] = { number, 0, 0 };
+	struct tmem_desc desc = tmem_desc_of(TMEM_OP_FLUSH_OBJECT, handle, object, 0);
+	u32 at;
+
+	for (at = 0; client->lanes && at < client->key_lanes; at++) {
+		struct tmem_lane *lane = &client->lanes[at];
+		struct tmem_record record = tmem_record_of(TMEM_OP_FLUSH_OBJECT);
+		unsigned long flags = tmem_lock(&lane->lock);
+
+		if (!handle || !post) {
+			/* taking the lock was all */
+		} else if (tmem_make_room(client, lane, 0)) {
+			tmem_lane_stage(lane, &desc, &record);
+			tmem_staged(lane, TMEM_OP_FLUSH_OBJECT);
+			tmem_count(client, TMEM_COUNT_flushes_posted);
+		} else {
+			tmem_debt_add_object(&lane->debt, client->swap.pool, object);
+			tmem_count(client, TMEM_COUNT_flushes_owed);
+			lane->hints |= TMEM_HINT_SOON;
+		}
+		tmem_client_unlock(client, lane, flags);
+	}
+}
+
+/**
  * tmem_swap_off - a swap area is off and all it held is dropped
  * @client: client
  * @number: area; nothing happens if it is not on
@@ -119,35 +152,14 @@ int tmem_swap_on(struct tmem_client *client, u32 number, u64 slots)
 void tmem_swap_off(struct tmem_client *client, u32 number)
 {
 	struct tmem_swap_area *area = client->swap.areas[number];
-	const u64 object[3] = { number, 0, 0 };
-	struct tmem_desc desc;
-	u64 handle;
-	u32 at;
 
 	if (!area)
 		return;
 	/* Keeps the worker off the area, and the handle as it is. */
 	tmem_mutex_lock(&client->admin);
-	handle = tmem_load_acquire(&swap_pool(client)->handle);
-	desc = tmem_desc_of(TMEM_OP_FLUSH_OBJECT, handle, object, 0);
 	tmem_store_release(&client->swap.areas[number], NULL);
 	/* Completions look areas up under a lane's lock: after this none has the old pointer. */
-	for (at = 0; client->lanes && at < client->key_lanes; at++) {
-		struct tmem_lane *lane = &client->lanes[at];
-		struct tmem_record record = tmem_record_of(TMEM_OP_FLUSH_OBJECT);
-		unsigned long flags = tmem_lock(&lane->lock);
-
-		if (handle && tmem_make_room(client, lane, 0)) {
-			tmem_lane_stage(lane, &desc, &record);
-			tmem_staged(lane, TMEM_OP_FLUSH_OBJECT);
-			tmem_count(client, TMEM_COUNT_flushes_posted);
-		} else if (handle) {
-			tmem_debt_add_object(&lane->debt, client->swap.pool, object);
-			tmem_count(client, TMEM_COUNT_flushes_owed);
-			lane->hints |= TMEM_HINT_SOON;
-		}
-		tmem_client_unlock(client, lane, flags);
-	}
+	tmem_swap_flush_area(client, number, !tmem_fault_hold_area_flush(number));
 	tmem_mutex_unlock(&client->admin);
 	free_area(area);
 }
@@ -241,6 +253,7 @@ enum tmem_swap_stored tmem_swap_push(struct tmem_client *client, const struct tm
 		return stored;
 	if (!put->filled)
 		client->options.ops->copy_page(tmem_lane_page(lane, slot), put->page);
+	tmem_delay();
 	flags = tmem_lock(&lane->lock);
 	if (put->filled) {
 		tmem_lane_give_slot(lane, slot);
@@ -329,6 +342,7 @@ enum tmem_swap_stored tmem_swap_store(struct tmem_client *client, u32 number, u6
 			tmem_count(client, TMEM_COUNT_frontswap_stores);
 			if (put.filled)
 				tmem_count(client, TMEM_COUNT_frontswap_stores_filled);
+			tmem_fault_late_area_flush(client, number);
 			return TMEM_SWAP_KEPT;
 		}
 		if (is_persistent(client))
@@ -336,7 +350,8 @@ enum tmem_swap_stored tmem_swap_store(struct tmem_client *client, u32 number, u6
 		reason = TMEM_COUNT_frontswap_refused_no_room;
 	}
 	tmem_count(client, reason);
-	tmem_swap_invalidate(client, number, slot, 1);
+	if (!tmem_fault(TMEM_FAULT_DROPPED_PUT_KEEPS_OLD))
+		tmem_swap_invalidate(client, number, slot, 1);
 	return TMEM_SWAP_REFUSED;
 }
 
@@ -364,7 +379,8 @@ bool tmem_swap_offered(struct tmem_client *client, u32 number, u64 slot, u64 cou
 	if (reason == TMEM_COUNT_END)
 		return true;
 	tmem_count(client, reason);
-	tmem_swap_invalidate(client, number, slot, count);
+	if (!tmem_fault(TMEM_FAULT_DROPPED_PUT_KEEPS_OLD))
+		tmem_swap_invalidate(client, number, slot, count);
 	/* As tmem_swap_store does: what the device has of before is not what it will have. */
 	forget_device(client, number, slot, count);
 	return false;

@@ -2,6 +2,8 @@
 /* The exact table of the ephemeral keys that the host may hold, of one lane. */
 #include "table.h"
 
+#include "fault.h"
+
 enum object_state {
 	OBJECT_FREE,
 	OBJECT_LIVE,
@@ -84,6 +86,7 @@ int tmem_table_init(struct tmem_table *table, u32 keys)
 	table->objects = tmem_alloc(sizeof(*table->objects) * table->object_count);
 	table->key_hash = tmem_alloc(sizeof(u32) * (table->key_hash_mask + 1));
 	table->object_hash = tmem_alloc(sizeof(u32) * (table->object_hash_mask + 1));
+	table->hidden = tmem_fault_alloc(table->key_hash_mask + 1);
 	if (!table->keys || !table->objects || !table->key_hash || !table->object_hash) {
 		tmem_table_destroy(table);
 		return -ENOMEM;
@@ -116,6 +119,7 @@ void tmem_table_destroy(struct tmem_table *table)
 	tmem_free(table->objects);
 	tmem_free(table->key_hash);
 	tmem_free(table->object_hash);
+	tmem_free(table->hidden);
 	memset(table, 0, sizeof(*table));
 }
 
@@ -129,11 +133,15 @@ void tmem_table_destroy(struct tmem_table *table)
 u32 tmem_table_find(const struct tmem_table *table, const struct tmem_key *key)
 {
 	u32 object = find_object(table, key->pool, key->object);
-	u32 at;
+	u32 at, bucket;
 
 	if (object == TMEM_TABLE_NONE)
 		return TMEM_TABLE_NONE;
-	at = table->key_hash[key_bucket(table, object, key->index)];
+	bucket = key_bucket(table, object, key->index);
+	if (tmem_fault(TMEM_FAULT_TABLE_FORGETS_COLLISION) && table->hidden &&
+	    table->hidden[bucket])
+		return TMEM_TABLE_NONE;
+	at = table->key_hash[bucket];
 	while (at != TMEM_TABLE_NONE && (table->keys[at].object != object ||
 					 key_index(&table->keys[at]) != key->index))
 		at = table->keys[at].hash_next;
@@ -267,6 +275,8 @@ u32 tmem_table_insert(struct tmem_table *table, const struct tmem_key *key, u32 
 	bucket = &table->key_hash[key_bucket(table, object, key->index)];
 	slot->hash_next = *bucket;
 	*bucket = at;
+	if (tmem_fault(TMEM_FAULT_TABLE_FORGETS_COLLISION) && table->hidden)
+		table->hidden[bucket - table->key_hash] = 0;
 	link_newest(table, at);
 	link_to_object(table, at, &table->objects[object]);
 	if (key->index > table->objects[object].highest)
@@ -297,11 +307,14 @@ void tmem_table_remove(struct tmem_table *table, u32 at)
 {
 	struct tmem_table_key *key = &table->keys[at];
 	struct tmem_table_object *record = &table->objects[key->object];
-	u32 *link = &table->key_hash[key_bucket(table, key->object, key_index(key))];
+	u32 bucket = key_bucket(table, key->object, key_index(key));
+	u32 *link = &table->key_hash[bucket];
 
 	while (*link != at)
 		link = &table->keys[*link].hash_next;
 	*link = key->hash_next;
+	if (tmem_fault(TMEM_FAULT_TABLE_FORGETS_COLLISION) && table->hidden)
+		table->hidden[bucket] = table->key_hash[bucket] != TMEM_TABLE_NONE;
 	unlink_age(table, at);
 	if (record->keys == 1) {
 		record->first = TMEM_TABLE_NONE;

@@ -57,6 +57,7 @@ struct tmem_table {
 	struct tmem_table_object *objects;
 	u32 *key_hash;
 	u32 *object_hash;
+	u8 *hidden; /* buckets of key_hash that a fault on purpose hides */
 	u32 key_count, object_count; /* allocated */
 	u32 key_hash_mask, object_hash_mask;
 	u32 free_keys, free_objects, dying_objects; /* list heads */

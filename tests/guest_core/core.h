@@ -5,7 +5,6 @@
 
 extern "C" {
 #include "guest-shims/tmem/core/client.h"
-#include "guest-shims/tmem/core/fault.h"
 }
 
 #endif  // TESTS_GUEST_CORE_CORE_H_

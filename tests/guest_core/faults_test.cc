@@ -5,6 +5,10 @@
 
 #include "tests/guest_core/client_fixture.h"
 
+extern "C" {
+#include "guest-shims/tmem/core/fault.h"
+}
+
 namespace tmem {
 namespace {
 

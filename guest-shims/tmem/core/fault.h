@@ -2,7 +2,7 @@
 /*
  * Faults on purpose: each switch brings one known bug back, so that a test that claims to find it
  * can be shown to. One at a time, by name: the parameter tmem.fault in a guest, tmem_fault_set in
- * user space. In a kernel without CONFIG_TMEM_FAULTS nothing of this is compiled.
+ * user space. Without CONFIG_TMEM_FAULTS (there: with TMEM_NO_FAULTS) nothing of it is compiled.
  *
  * A switch stands where the code is that it breaks: `if (tmem_fault(TMEM_FAULT_...))`.
  */
@@ -63,7 +63,15 @@ enum tmem_fault {
 /* Deadline of a get that gives up before the host is told of it. */
 #define TMEM_FAULT_GIVE_UP_NS 1ULL
 
-#if !defined(__KERNEL__) || defined(CONFIG_TMEM_FAULTS)
+#ifdef __KERNEL__
+#define TMEM_HAS_FAULTS IS_ENABLED(CONFIG_TMEM_FAULTS)
+#elif defined(TMEM_NO_FAULTS)
+#define TMEM_HAS_FAULTS 0
+#else
+#define TMEM_HAS_FAULTS 1
+#endif
+
+#if TMEM_HAS_FAULTS
 
 /**
  * struct tmem_inject - failures that are no bugs, without which some bugs would not show
@@ -133,7 +141,7 @@ u64 tmem_fault_other_handle(struct tmem_client *client, const struct tmem_lane *
 bool tmem_inject_failed_load(void);
 bool tmem_inject_late_get(void);
 
-#else /* CONFIG_TMEM_FAULTS is off: all that is asked of it is answered here */
+#else /* !TMEM_HAS_FAULTS: all that is asked is answered here */
 
 #define tmem_fault(fault) false
 #define tmem_fault_alloc(bytes) NULL
@@ -147,6 +155,6 @@ bool tmem_inject_late_get(void);
 #define tmem_inject_late_get() false
 #define tmem_delay() do { } while (0)
 
-#endif
+#endif /* TMEM_HAS_FAULTS */
 
 #endif /* TMEM_CORE_FAULT_H */

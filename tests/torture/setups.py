@@ -37,9 +37,21 @@ class Setup:
         return self.program_options()["hogs"] > 0
 
 
+# Operations of the whole torture, with direct writes that fail half-way.
+_FLAKY = {"flaky": 1, "allow_eio": 1,
+          "weights": "read:24,mapread:5,dread:5,write:10,mapwrite:6,dwrite:8,aio:8,failwrite:5,"
+                     "punch:6,truncate:6,empty:1,append:4,rename:2,recreate:3,replace:2,evict:6,"
+                     "drop:1"}
+
+
 def whole(fs, seed):
     """Everything at once, for `make torture`; what varies follows from the seed."""
-    return Setup(fs=fs, cpus=4 if seed % 2 else 1, thp=seed % 4 >= 2, twins=fs == "ext4")
+    # btrfs writes each block to a new place, so none can be made to fail before.
+    flaky = seed % 3 == 1 and fs != "btrfs"
+    return Setup(
+        fs=fs, cpus=4 if seed % 2 else 1, thp=seed % 4 >= 2, twins=fs == "ext4",
+        append="tmem.delay_us=300" if seed % 3 == 2 else "",
+        pause=(4, 0.3) if seed % 3 == 0 else (), options=_FLAKY if flaky else {})
 
 
 # Few and small files, so that each is soon changed, dropped and read again; no swap.

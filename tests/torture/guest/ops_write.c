@@ -123,7 +123,8 @@ static void EndDirectWrite(struct Worker* worker, struct File* file, struct Rang
     EndChange(file, range.from, range.count);
     return;
   }
-  if (got != -EIO || OptionNumber("allow_eio", 0) == 0) {
+  // Short: what came before the failure has been written.
+  if (got < 0 && (got != -EIO || OptionNumber("allow_eio", 0) == 0)) {
     errno = (int)-got;
     Die("direct write");
   }
@@ -205,30 +206,32 @@ static uint64_t PhysicalByte(int descriptor, uint32_t sector) {
 
 int FailedWriteOp(struct Worker* worker, struct File* file) {
   int free = 0;
-  if (!atomic_compare_exchange_strong(&g_shared->flaky_lock, &free, 1)) return 0;
-  const struct Range range = TakeRange(worker, file, kPageSectors);
-  if (range.count == 0) {
+  int done = 0;
+  // Nobody else may read or write the file through a lock, but reads without one go on.
+  if (!TryLockAll(file)) return 0;
+  const struct Range range =
+      PickRange(worker, (uint32_t)(atomic_load(&file->size_bytes) / kSectorBytes), kPageSectors);
+  if (range.count != 0 && atomic_compare_exchange_strong(&g_shared->flaky_lock, &free, 1)) {
+    const int direct = OpenFile(file, O_WRONLY | O_DIRECT);
+    if (fdatasync(direct) != 0) Die("fdatasync");
+    SendToHost(worker, file, range);
+    const uint32_t bad = range.from + range.count / kPageSectors / 2 * kPageSectors;
+    const uint64_t bad_byte = PhysicalByte(direct, bad);
+    if (bad_byte != 0) {
+      BeginChange(file, range.from, range.count, kKindData);
+      FillPending(file, range.from, range.count, worker->second);
+      FlakySet(file->mount, bad_byte);
+      const long written = pwrite(direct, worker->second, (size_t)range.count * kSectorBytes,
+                                  (off_t)range.from * kSectorBytes);
+      const long got = written < 0 ? -errno : written;
+      FlakySet(file->mount, 0);
+      EndDirectWrite(worker, file, range, got);
+      LookAfter(worker, file, range, "read after failed direct write");
+      done = 1;
+    }
+    close(direct);
     atomic_store(&g_shared->flaky_lock, 0);
-    return 0;
   }
-  const int direct = OpenFile(file, O_WRONLY | O_DIRECT);
-  fdatasync(direct);
-  SendToHost(worker, file, range);
-  const uint32_t bad = range.from + range.count / kPageSectors / 2 * kPageSectors;
-  const uint64_t bad_byte = PhysicalByte(direct, bad);
-  if (bad_byte != 0) {
-    BeginChange(file, range.from, range.count, kKindData);
-    FillPending(file, range.from, range.count, worker->second);
-    FlakySet(file->mount, bad_byte);
-    const long written = pwrite(direct, worker->second, (size_t)range.count * kSectorBytes,
-                                (off_t)range.from * kSectorBytes);
-    const long got = written < 0 ? -errno : written;
-    FlakySet(file->mount, 0);
-    EndDirectWrite(worker, file, range, got);
-    LookAfter(worker, file, range, "read after failed direct write");
-  }
-  close(direct);
-  GiveRange(file, range);
-  atomic_store(&g_shared->flaky_lock, 0);
-  return bad_byte != 0;
+  UnlockAll(file);
+  return done;
 }

@@ -74,7 +74,8 @@ def _swap(options=None, **setup):
 # Fault on purpose -> the set-up in which the torture must notice it (docs/testing.md).
 FAULTS = {
     # Credits for a part of the pages: stores of slots that the host holds are refused.
-    "dropped-put-keeps-old": _swap(pool_min_mib=8, limit_mib=64),
+    "dropped-put-keeps-old": _swap({"hogs": 1, "hog_mib": 16, "shared": 0}, pool_min_mib=4,
+                                   limit_mib=64),
     # Writes wait at the disk, so that old bytes are read and dropped beside them.
     "direct-write-no-invalidate": _files(
         "aio:60,dwrite:10,read:10,evict:5", writes_s=400, append="tmem.delay_us=2000"),

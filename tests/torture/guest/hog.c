@@ -24,7 +24,7 @@
 
 struct Hog {
   uint32_t number;
-  uint32_t pages;  /* of both areas; the second half is shared memory (tmpfs) */
+  uint32_t pages;  /* of both areas; the second one is shared memory (tmpfs) */
   uint32_t shared; /* number of the first shared page */
   uint64_t* area[2];
   uint32_t* versions; /* 0: zeros */
@@ -147,7 +147,7 @@ static void WritePage(struct Hog* hog, uint32_t page) {
 
 // Pages of one area; whole huge pages now and then.
 static void PickRun(struct Hog* hog, uint32_t longest, uint32_t* from, uint32_t* count) {
-  const uint32_t half = HogRandom(hog, 2);
+  const uint32_t half = hog->shared < hog->pages ? HogRandom(hog, 2) : 0;
   const uint32_t first = half ? hog->shared : 0;
   const uint32_t pages = half ? hog->pages - hog->shared : hog->shared;
   *from = HogRandom(hog, pages);
@@ -206,6 +206,8 @@ static void HogOp(struct Hog* hog) {
     for (uint32_t page = from; page < from + count; page++) {
       if (CheckPage(hog, page, "swap in") && HogRandom(hog, 2)) WritePage(hog, page);
     }
+    // Out again at once: pages that were read and then written still have their slots.
+    if (choice % 2) madvise(PageAt(hog, from), (size_t)count * kPageBytes, MADV_PAGEOUT);
   } else if (choice < 75) {
     FreeRun(hog, from, count);
     for (uint32_t page = from; page < from + count; page++) WritePage(hog, page);
@@ -219,7 +221,7 @@ static void HogOp(struct Hog* hog) {
 static void WaitShrunk(struct Hog* hog) {
   const uint32_t keep = hog->shared / 4;
   FreeRun(hog, keep, hog->shared - keep);
-  FreeRun(hog, hog->shared + keep, hog->pages - hog->shared - keep);
+  if (hog->shared < hog->pages) FreeRun(hog, hog->shared, hog->pages - hog->shared);
   atomic_fetch_add(&g_shared->hogs_waiting, 1);
   while (atomic_load(&g_shared->hogs_shrink)) {
     for (uint32_t page = 0; page < keep; page += 7) CheckPage(hog, page, "swap in at swapoff");
@@ -240,7 +242,7 @@ void HogRun(uint32_t number) {
   static struct Hog hog;
   hog.number = number;
   hog.pages = (uint32_t)(OptionNumber("hog_mib", 32) << 20 >> 12);
-  hog.shared = hog.pages / 2;
+  hog.shared = OptionNumber("shared", 1) ? hog.pages / 2 : hog.pages;
   hog.next_version = 1;
   hog.random_state = Mix(g_shared->seed ^ (0x686f67ull + number));
   hog.sigbus_allowed = (int)OptionNumber("allow_sigbus", 0);
@@ -249,7 +251,7 @@ void HogRun(uint32_t number) {
   // What the hog itself needs stays in memory, so that it can report pages that are lost.
   if (hog.versions == MAP_FAILED || mlockall(MCL_CURRENT) != 0) Die("mlockall");
   hog.area[0] = Area(hog.shared, MAP_PRIVATE);
-  hog.area[1] = Area(hog.pages - hog.shared, MAP_SHARED);
+  if (hog.shared < hog.pages) hog.area[1] = Area(hog.pages - hog.shared, MAP_SHARED);
   if (OptionNumber("thp", 0)) madvise(hog.area[0], hog.shared * kPageBytes, MADV_HUGEPAGE);
   struct sigaction action;
   memset(&action, 0, sizeof(action));

@@ -57,6 +57,7 @@ struct Guest {
   std::array<std::atomic<int64_t>, kLifetimes> pages{};
   std::array<std::atomic<int64_t>, kLifetimes> bytes{};
   std::array<std::atomic<int64_t>, kHolderKinds> held{};
+  std::array<std::atomic<int64_t>, kLifetimes> record_bytes{};  // of the index, kept by its shards
 
   // Free-running; names as in GuestStatus.
   struct Counters {

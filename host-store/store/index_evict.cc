@@ -8,6 +8,9 @@ namespace {
 // The small queue gives way while it holds more than a tenth of a guest's pages, as in S3-FIFO.
 constexpr uint64_t kSmallShare = 10;
 
+// At least 32 bytes of records against some KiB; and what is detached at once is bounded.
+constexpr size_t kFilledPerPage = 8;
+
 // Where and as what a key is remembered after a get.
 struct Fingerprint {
   uint64_t slot;
@@ -74,11 +77,13 @@ void IndexShard::Evict(uint32_t guest, size_t pages, Detached& detached) {
     if (guests_[guest] == nullptr) return;
     const Queue& small = guests_[guest]->queues[kSmall];
     const Queue& main = guests_[guest]->queues[kMain];
-    for (size_t i = 0; i < pages && !detached.full(); ++i) {
+    // Keys without bytes free records only, so that many of them are worth one page.
+    for (size_t weight = 0; weight < pages * kFilledPerPage && !detached.full();) {
       const bool from_small =
           main.count == 0 || small.count * kSmallShare > small.count + main.count;
       const RecordNumber key = from_small ? small.head : main.head;
       if (key == 0) break;
+      weight += Key(key).holder == HolderKind::kFilled ? 1 : kFilledPerPage;
       detached.Add({Key(key).holder, Key(key).value});
       RemoveKeyLocked(key, garbage);
     }

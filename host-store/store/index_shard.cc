@@ -41,8 +41,8 @@ IndexShard::IndexShard(const Options& options)
       guests_(options.max_guests),
       came_back_(options.came_back_slots) {}
 
-void IndexShard::AddGuest(uint32_t guest) {
-  auto part = std::make_unique<GuestPart>();
+void IndexShard::AddGuest(uint32_t guest, std::atomic<int64_t>& record_bytes) {
+  auto part = std::make_unique<GuestPart>(record_bytes);
   MutexLock lock(mutex_);
   guests_[guest] = std::move(part);
 }
@@ -126,6 +126,7 @@ RecordNumber IndexShard::AddObjectLocked(const KeyPath& path) {
   if (first != 0) Object(first).previous = number;
   first = number;
   object_table_.Insert(HashObject(options_.seed, path.pool, path.object.words), number);
+  AddRecordBytesLocked(path.guest, sizeof(ObjectRecord));
   return number;
 }
 
@@ -140,6 +141,7 @@ RecordNumber IndexShard::AddBlockLocked(RecordNumber object_number, uint64_t bas
   object.first_block = number;
   ++object.blocks;
   block_table_.Insert(HashBlock(options_.seed, object_number, base), number);
+  AddRecordBytesLocked(object.guest, sizeof(BlockRecord));
   return number;
 }
 
@@ -151,6 +153,7 @@ RecordNumber IndexShard::AddKeyLocked(RecordNumber block_number, uint32_t positi
   KeyRecord& key = Key(number);
   key.block = block_number;
   key.position = static_cast<uint8_t>(position);
+  AddRecordBytesLocked(Object(block.object).guest, sizeof(KeyRecord));
   return number;
 }
 
@@ -158,9 +161,11 @@ void IndexShard::RemoveKeyLocked(RecordNumber number, Garbage& garbage) {
   KeyRecord& key = Key(number);
   const RecordNumber block_number = key.block;
   BlockRecord& block = Block(block_number);
-  if (options_.lifetime == Lifetime::kEphemeral) UnlinkLocked(number, Object(block.object).guest);
+  const uint32_t guest = Object(block.object).guest;
+  if (options_.lifetime == Lifetime::kEphemeral) UnlinkLocked(number, guest);
   block.keys[key.position] = 0;
   keys_.Free(number, garbage.records);
+  AddRecordBytesLocked(guest, -int64_t{sizeof(KeyRecord)});
   if (--block.live == 0) RemoveBlockLocked(block_number, garbage);
 }
 
@@ -176,6 +181,7 @@ void IndexShard::RemoveBlockLocked(RecordNumber number, Garbage& garbage) {
   }
   block_table_.Erase(HashBlock(options_.seed, object_number, block.base), number, garbage.segments);
   blocks_.Free(number, garbage.records);
+  AddRecordBytesLocked(object.guest, -int64_t{sizeof(BlockRecord)});
   if (--object.blocks == 0) RemoveObjectLocked(object_number, garbage);
 }
 
@@ -189,6 +195,7 @@ void IndexShard::RemoveObjectLocked(RecordNumber number, Garbage& garbage) {
     guests_[object.guest]->first_object[pool_id] = object.next;
   }
   object_table_.Erase(HashObject(options_.seed, object.pool, object.id), number, garbage.segments);
+  AddRecordBytesLocked(object.guest, -int64_t{sizeof(ObjectRecord)});
   objects_.Free(number, garbage.records);
 }
 

@@ -78,8 +78,9 @@ class IndexShard {
   };
   explicit IndexShard(const Options& options);
 
-  // Prepares for a guest, which has no keys. About 300 bytes, which the caller charges.
-  void AddGuest(uint32_t guest);
+  // Prepares for a guest, which has no keys. About 300 bytes, which the caller charges. What its
+  // records take is added to `record_bytes` until RemoveGuest.
+  void AddGuest(uint32_t guest, std::atomic<int64_t>& record_bytes);
   void RemoveGuest(uint32_t guest);
   static constexpr uint64_t kBytesPerGuest = TMEM_MAX_POOLS * sizeof(RecordNumber) + 64;
 
@@ -115,7 +116,7 @@ class IndexShard {
   // Removes what the scope covers, up to what `detached` takes; true once all is done.
   bool FlushPiece(FlushScope& scope, Detached& detached);
 
-  // Removes up to `pages` of the guest's keys, in the order of eviction.
+  // Removes keys of the guest worth up to `pages` pages with bytes, in the order of eviction.
   void Evict(uint32_t guest, size_t pages, Detached& detached);
 
   // Gives up chunks kept though empty; true if there were any.
@@ -135,6 +136,8 @@ class IndexShard {
   };
   static constexpr uint8_t kSmall = 0, kMain = 1;
   struct GuestPart {
+    explicit GuestPart(std::atomic<int64_t>& bytes) : record_bytes(bytes) {}
+    std::atomic<int64_t>& record_bytes;
     std::array<Queue, 2> queues;
     std::array<RecordNumber, TMEM_MAX_POOLS> first_object{};
   };
@@ -187,6 +190,9 @@ class IndexShard {
   bool CameBackLocked(const KeyPath& path) TMEM_REQUIRES(mutex_);
   void RememberGetLocked(const KeyPath& path) TMEM_REQUIRES(mutex_);
   void FreeGarbage(Garbage& garbage);
+  void AddRecordBytesLocked(uint32_t guest, int64_t bytes) TMEM_REQUIRES(mutex_) {
+    guests_[guest]->record_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
 
   const Options options_;
   MemoryFile& file_;

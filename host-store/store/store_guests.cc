@@ -77,8 +77,10 @@ Result<GuestId> Store::Impl::AddGuest(const GuestOptions& options) {
   guest->name = options.name;
   guest->domain_label = options.domain.empty() ? options.name : options.domain;
   guest->domain = *domain;
-  for (const Index& index : indexes_) {
-    for (const auto& shard : index.shards) shard->AddGuest(slot);
+  for (const Lifetime lifetime : {Lifetime::kEphemeral, Lifetime::kPersistent}) {
+    for (const auto& shard : indexes_[IndexOf(lifetime)].shards) {
+      shard->AddGuest(slot, guest->record_bytes[IndexOf(lifetime)]);
+    }
   }
   entries_[slot].taken = true;
   entries_[slot].guest.store(guest.release());

@@ -77,6 +77,29 @@ TEST_F(StoreLimit, P4_TheGuestMostOverItsShareGivesWay) {
   EXPECT_GT(EphemeralPages(guest_), 1000u);
 }
 
+// A hostile guest's favourite: keys without bytes, each in an object of its own, cost the index 256
+// bytes each. They count as its own, so it is its own pages that go, not those of a lighter guest.
+TEST_F(StoreLimit, P4_SparseKeysWithoutBytesPushOutNobodyElsesPages) {
+  const GuestId other = AddGuest("other");
+  const PoolHandle others = CreatePool(other, PoolKind::kEphemeral);
+  for (uint64_t i = 0; i < 1000; ++i) {
+    const PageBytes page = MakePage(i, Fill::kRandom);
+    ASSERT_EQ(store_->Put(other, Key(others, i), PageView(page), 0), Outcome::kOk);
+  }
+  SettleAll();
+  for (uint64_t i = 0; i < 200'000; ++i) {
+    store_->PutFilled(guest_, Key(ephemeral_, i << TMEM_LANE_BLOCK_SHIFT, i), i, 0);
+  }
+  EXPECT_GT(store_->StatusOf(guest_).pages_evicted, 100'000u);
+  EXPECT_EQ(EphemeralPages(other), 1000u);
+  for (uint64_t i = 1000; i < 1100; ++i) {
+    const PageBytes page = MakePage(i, Fill::kRandom);
+    ASSERT_EQ(store_->Put(other, Key(others, i), PageView(page), 0), Outcome::kOk);
+    SettleAll();
+  }
+  EXPECT_EQ(EphemeralPages(other), 1100u);
+}
+
 TEST_F(StoreLimit, ReservedBytesComeOutOfEphemeralPages) {
   for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
   SettleAll();
@@ -209,7 +232,8 @@ TEST_F(StoreLimit, TwoGuestsPushingAtOnceStayWithinTheLimit) {
           MakePage(number << 40 | i, i % 3 == 0 ? Fill::kCompressible : Fill::kRandom);
       store_->Put(guest, Key(pools[0], i), PageView(page), 0);
       store_->TopUpCredits(guest, 8);
-      if (i % 4 != 0) continue;
+      // So many that both find room, whichever of the two the scheduler lets go first.
+      if (i % 4 != 0 || persistent_pages[number].load() == 600) continue;
       if (store_->Put(guest, Key(pools[1], persistent_pages[number]), PageView(page),
                       static_cast<uint32_t>(i)) == Outcome::kOk) {
         persistent_pages[number].fetch_add(1);

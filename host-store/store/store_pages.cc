@@ -14,9 +14,6 @@ constexpr size_t kEvictBatch = 8;
 // Rounds of eviction for one ephemeral key's record, as for its bytes.
 constexpr int kMaxReclaims = 64;
 
-// Weighs a key of the index itself, so that a guest with same-filled pages only is not free.
-constexpr int64_t kKeyWeightBytes = 64;
-
 // 30 KiB a thread, part of the overhead that the daemon declares.
 PageScratch& Scratch() {
   thread_local PageScratch scratch;
@@ -358,9 +355,10 @@ Store::Impl::Weight Store::Impl::HeaviestBelow(const Weight& than) const {
     if (entries_[slot].guest.load() == nullptr) continue;
     GuestUse guest(entries_[slot]);
     if (!guest) continue;
-    const Weight weight{.bytes = guest->bytes[kEphemeral].load() +
-                                 guest->pages[kEphemeral].load() * kKeyWeightBytes,
-                        .slot = slot};
+    // Records too: a guest with keys of no bytes, or in objects of their own, is not free.
+    const Weight weight{
+        .bytes = guest->bytes[kEphemeral].load() + guest->record_bytes[kEphemeral].load(),
+        .slot = slot};
     if (weight.bytes > 0 && weight < than && (heaviest.slot == UINT32_MAX || heaviest < weight)) {
       heaviest = weight;
     }

@@ -12,7 +12,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -94,11 +96,19 @@ Finished RunProgram(const std::vector<std::string>& command) {
   return {pid < 0 ? -1 : WaitFor(pid), output};
 }
 
-DaemonProcess::DaemonProcess(const std::string& run_dir, std::vector<std::string> options)
+DaemonProcess::DaemonProcess(const std::string& run_dir, std::vector<std::string> options,
+                             const std::string& log_path)
     : run_dir_(run_dir) {
   std::vector<std::string> command = {TMEM_TMEMD, "--run-dir", run_dir};
   command.insert(command.end(), options.begin(), options.end());
-  pid_ = Spawn(command, nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  if (!log_path.empty()) {
+    ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log_path.c_str(),
+                                       O_WRONLY | O_CREAT | O_APPEND, 0600);
+  }
+  pid_ = Spawn(command, &actions);
+  ::posix_spawn_file_actions_destroy(&actions);
   if (pid_ < 0) return;
   for (int ms = 0; ms < kStartPatienceMs && !answers_; ms += 20) {
     if (::waitpid(pid_, nullptr, WNOHANG) == pid_) {
@@ -147,6 +157,22 @@ std::uint64_t CpuNsOf(pid_t pid) {
   std::uint64_t system = 0;
   rest >> user >> system;
   return (user + system) * (1'000'000'000u / static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)));
+}
+
+std::uint64_t ExactCpuNsOf(pid_t pid) {
+  std::uint64_t cpu_ns = 0;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
+    std::uint64_t of_thread_ns = 0;
+    std::ifstream(task.path() / "schedstat") >> of_thread_ns;
+    cpu_ns += of_thread_ns;
+  }
+  return cpu_ns;
+}
+
+std::size_t OpenFilesOf(pid_t pid) {
+  const std::filesystem::directory_iterator files("/proc/" + std::to_string(pid) + "/fd");
+  return static_cast<std::size_t>(std::distance(begin(files), end(files)));
 }
 
 std::uint64_t MemoryBytesOf(pid_t pid) {

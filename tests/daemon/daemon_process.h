@@ -23,8 +23,10 @@ Finished RunProgram(const std::vector<std::string>& command);
 // A tmemd that runs until Stop or the end of the object (SIGKILL then).
 class DaemonProcess {
  public:
-  // Starts it and waits until it answers; the test fails if it does not within a minute.
-  DaemonProcess(const std::string& run_dir, std::vector<std::string> options);
+  // Starts it and waits until it answers; the test fails if it does not within a minute. What it
+  // prints goes to `log_path`, or where the test's own output goes.
+  DaemonProcess(const std::string& run_dir, std::vector<std::string> options,
+                const std::string& log_path = "");
   ~DaemonProcess();
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
@@ -43,8 +45,14 @@ class DaemonProcess {
   bool answers_ = false;
 };
 
-// User and system time of a process.
+// User and system time of a process, in ticks of 10 ms.
 std::uint64_t CpuNsOf(pid_t pid);
+
+// The same to the nanosecond, of the threads that there are; 0 where the kernel does not tell.
+std::uint64_t ExactCpuNsOf(pid_t pid);
+
+// File descriptors that the process has open.
+std::size_t OpenFilesOf(pid_t pid);
 
 // Everything the process holds: its anonymous and file pages, and all pages of the memfds it has
 // open, mapped or not, windows included.

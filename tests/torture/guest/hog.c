@@ -31,6 +31,7 @@ struct Hog {
   uint32_t next_version;
   uint64_t random_state;
   int sigbus_allowed;
+  int with_child; /* parent and child both have the shared memory */
 };
 
 static sigjmp_buf g_after_fault;
@@ -91,7 +92,11 @@ static void HogMismatch(const struct Hog* hog, uint32_t page, size_t at, const c
 static void LosePage(struct Hog* hog, uint32_t page) {
   const uint32_t version = hog->versions[page];
   atomic_fetch_add(&g_shared->sigbus, 1);
-  madvise(PageAt(hog, page), kPageBytes, page < hog->shared ? MADV_DONTNEED : MADV_REMOVE);
+  if (page < hog->shared) {
+    madvise(PageAt(hog, page), kPageBytes, MADV_DONTNEED);
+  } else if (!hog->with_child) {
+    madvise(PageAt(hog, page), kPageBytes, MADV_REMOVE);
+  } /* else the other one has to find it lost too, and it stays so until it is met again */
   hog->versions[page] = 0;
   if (hog->sigbus_allowed) return;
   if (atomic_fetch_add(&g_shared->mismatches, 1) < 4) {
@@ -172,6 +177,7 @@ static void Inherit(struct Hog* hog) {
   uint32_t count;
   int status = 0;
   PickRun(hog, 64, &from, &count);
+  hog->with_child = 1;
   const pid_t child = fork();
   if (child < 0) Die("fork");
   if (child == 0) {
@@ -190,6 +196,7 @@ static void Inherit(struct Hog* hog) {
     CheckPage(hog, page, "swap in beside a child");
   }
   if (waitpid(child, &status, 0) != child) Die("waitpid");
+  hog->with_child = 0;
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS) {
     atomic_fetch_add(&g_shared->sigbus, 1);
   } else if (status != 0 && WEXITSTATUS(status) != kChildWrong) {

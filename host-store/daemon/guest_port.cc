@@ -14,11 +14,10 @@ namespace tmem {
 // ---- session ----------------------------------------------------------------------------------
 
 GuestPort::Session::Session(Store& store, GuestId id, WindowMemory window_memory, UniqueFd kick_fd,
-                            UniqueFd notify_fd, const GuestPortOptions& options)
+                            UniqueFd notify_fd, GuestBell& bell, const GuestPortOptions& options)
     : memory(std::move(window_memory)),
       kick(std::move(kick_fd)),
       notify(std::move(notify_fd)),
-      bell(notify.get()),
       channel(store, id, WindowView(memory.data(), MakeGeometry(options.window).value()), bell,
               options.channel) {}
 
@@ -68,7 +67,8 @@ Result<IvshmemHandover> GuestPort::Connect(const PeerCredentials& peer) {
   Result<GuestId> id = store_.AddGuest(options_.guest);
   if (!id) return std::move(id).error();
   session_ = std::make_unique<Session>(store_, *id, std::move(*memory), std::move(kick),
-                                       std::move(notify), options_);
+                                       std::move(notify), bell_, options_);
+  bell_.Aim(session_->notify.get());
   Worker& worker = pick_worker_();
   Result<void> attached = worker.Attach(session_->channel, session_->kick.get(),
                                         [this](Channel::Event event) { OnChannelEvent(event); });
@@ -86,16 +86,23 @@ Result<IvshmemHandover> GuestPort::Connect(const PeerCredentials& peer) {
 }
 
 void GuestPort::Disconnect(const std::string& reason) {
+  DetachSession();
+  // The process that had the window may live on, keep it, and come back for the next one.
+  session_->memory.Discard();
   EndSession();
   if (const auto end_of_line = log_limiter_.Admit()) {
     spdlog::info("guest {}: disconnected: {}{}", name(), reason, *end_of_line);
   }
 }
 
+void GuestPort::DetachSession() {
+  Worker* const worker = std::exchange(session_->worker, nullptr);
+  if (worker != nullptr) worker->Detach(session_->channel, session_->kick.get());
+  bell_.Aim(EventfdBell::kNoEventfd);
+}
+
 void GuestPort::EndSession() {
-  if (session_->worker != nullptr) {
-    session_->worker->Detach(session_->channel, session_->kick.get());
-  }
+  DetachSession();
   last_status_ = Status();
   store_.RemoveGuest(session_->channel.guest());
   session_.reset();

@@ -53,12 +53,11 @@ class GuestPort {
   // All that exists only while a guest is connected.
   struct Session {
     Session(Store& store, GuestId id, WindowMemory window_memory, UniqueFd kick_fd,
-            UniqueFd notify_fd, const GuestPortOptions& options);
+            UniqueFd notify_fd, GuestBell& bell, const GuestPortOptions& options);
 
     WindowMemory memory;
     UniqueFd kick;
     UniqueFd notify;
-    EventfdBell bell;
     Channel channel;
     Worker* worker = nullptr;
   };
@@ -66,6 +65,8 @@ class GuestPort {
   GuestPort(Store& store, const Clock& clock, GuestPortOptions options, PickWorker pick_worker);
   Result<IvshmemHandover> Connect(const PeerCredentials& peer);
   void Disconnect(const std::string& reason);
+  // From here on no worker looks at the window.
+  void DetachSession();
   void EndSession();
   // In a worker's thread.
   void OnChannelEvent(Channel::Event event);
@@ -76,6 +77,7 @@ class GuestPort {
   const GuestPortOptions options_;
   const PickWorker pick_worker_;
   LogLimiter log_limiter_;
+  EventfdBell bell_;  // rings the session's eventfd; aimed while no worker has its channel
   std::unique_ptr<Session> session_;
   std::unique_ptr<IvshmemServer> server_;
   std::uint64_t connections_ = 0;

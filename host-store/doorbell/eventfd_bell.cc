@@ -19,6 +19,7 @@ EventfdBell::~EventfdBell() {
 }
 
 void EventfdBell::Ring() {
+  if (eventfd_ == kNoEventfd) return;
   if (context_ == 0) {
     (void)::eventfd_write(eventfd_, 1);
     return;

@@ -37,6 +37,25 @@ TEST(EventfdBell, AFullBlockingEventfdDoesNotStopTheHost) {
   SUCCEED();
 }
 
+TEST(EventfdBell, RingsWhatItIsAimedAt) {
+  const UniqueFd first(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  const UniqueFd second(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  EventfdBell bell;
+  bell.Ring();
+  bell.Aim(first.get());
+  bell.Ring();
+  bell.Aim(second.get());
+  bell.Ring();
+  bell.Ring();
+  bell.Aim(EventfdBell::kNoEventfd);
+  bell.Ring();
+  eventfd_t rung = 0;
+  ASSERT_EQ(::eventfd_read(first.get(), &rung), 0);
+  EXPECT_EQ(rung, 1u);
+  ASSERT_EQ(::eventfd_read(second.get(), &rung), 0);
+  EXPECT_EQ(rung, 2u);
+}
+
 TEST(EventfdBell, AClosedEventfdDoesNoHarm) {
   UniqueFd fd(::eventfd(0, EFD_NONBLOCK));
   EventfdBell bell(fd.get());

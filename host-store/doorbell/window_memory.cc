@@ -41,4 +41,10 @@ Result<WindowMemory> WindowMemory::CreateShared(std::uint64_t bytes) {
   return Map(bytes, std::move(fd));
 }
 
+void WindowMemory::Discard() const {
+  if (!fd_.valid()) return;
+  (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                    static_cast<off_t>(bytes_));
+}
+
 }  // namespace tmem

@@ -24,6 +24,10 @@ class WindowMemory {
   WindowMemory& operator=(WindowMemory&& other) = delete;
   ~WindowMemory();
 
+  // Gives the pages back although others may keep the file open or mapped: for them it is zero.
+  // What they touch afterwards is theirs, and counted as theirs.
+  void Discard() const;
+
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }  // -1 when private

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -129,6 +130,31 @@ TEST_F(DaemonEndToEnd, ADisconnectedGuestLeavesNothing) {
   TestGuest guest = Side(client);
   ASSERT_EQ(guest.Register(), TMEM_STATUS_OK);
   EXPECT_NE(guest.CreatePool(TMEM_POOL_EPHEMERAL), 0u);
+}
+
+// A VMM that was taken over could collect windows: what the daemon touched in them would count as
+// the daemon's memory, beyond its limit.
+TEST_F(DaemonEndToEnd, AWindowThatItsProcessKeepsHoldsNoMemory) {
+  DaemonProcess daemon(directory_.path(), options_);
+  ASSERT_TRUE(daemon.answers());
+  std::vector<TestIvshmemClient> kept;
+  const auto blocks_of = [](const TestIvshmemClient& client) {
+    struct stat status {};
+    EXPECT_EQ(::fstat(client.memory_fd(), &status), 0);
+    return status.st_blocks;
+  };
+  for (std::uint64_t round = 0; round < 8; ++round) {
+    kept.push_back(TestIvshmemClient::Connect(Socket("a")).value());
+    TestGuest guest = Side(kept.back());
+    ASSERT_EQ(guest.Register(), TMEM_STATUS_OK);
+    const std::uint64_t pool = guest.CreatePool(TMEM_POOL_EPHEMERAL);
+    ASSERT_EQ(guest.Put({pool, 1, round}, MakeTestPage(round, TestPageKind::kRandom)),
+              TMEM_STATUS_OK);
+    EXPECT_GT(blocks_of(kept.back()), 0);
+    kept.back().Disconnect();
+    ASSERT_TRUE(Eventually([&] { return daemon.StatusOfGuest("a")["connected"] == false; }));
+    EXPECT_EQ(blocks_of(kept.back()), 0);
+  }
 }
 
 TEST_F(DaemonEndToEnd, AHostileGuestDoesNotDisturbAnotherOne) {

@@ -32,13 +32,15 @@ class Setup:
     limit_mib: int
     pool_min_mib: int
     cpus: int = 1
+    append: str = ""
     repetition: int = 0
 
     def key(self):
         """Tells the runs of a plan from each other."""
         return "-".join(str(part) for part in [
             self.workload, self.corpus, f"{self.disk_mb_s:g}", self.thp, self.guest_mib,
-            self.workload_bytes, self.pool_min_mib, self.seed, self.variant, self.repetition])
+            self.workload_bytes, self.pool_min_mib, self.append, self.seed, self.variant,
+            self.repetition])
 
     def title(self):
         disk = f"disk {self.disk_mb_s:g} MB/s" if self.disk_mb_s else "unthrottled disk"
@@ -55,6 +57,9 @@ class Options:
     disk_mb_s: float = 20
     seed: int = 1
     fs: str = "ext4"
+    guest_mib: int | None = None  # None: what the workload takes by itself
+    file_mib: int | None = None
+    append: str = ""  # more of the guest's command line, with tmem
     demo: bool = False  # only the throttled disk, only off and tmem, no huge pages
 
 
@@ -116,12 +121,15 @@ class _Passes:
         def us_per_page(nanoseconds):
             return round(nanoseconds / 1e3 / pages, 3) if pages else 0.0
 
+        # The guest's ticks go on while the host lets it wait; their share in the kernel is right.
+        guest_ns = usage.cpu_ns - before_usage.cpu_ns
+        system_share = event["system_ticks"] / max(event["busy_ticks"], 1)
         self.passes.append({
             "kind": event["kind"],
             "pages": pages,
             "seconds": event["seconds"],
-            "guest_cpu_us_per_page": us_per_page(usage.cpu_ns - before_usage.cpu_ns),
-            "guest_system_us_per_page": us_per_page(event["system_s"] * 1e9),
+            "guest_cpu_us_per_page": us_per_page(guest_ns),
+            "guest_system_us_per_page": us_per_page(guest_ns * system_share),
             "daemon_cpu_us_per_page": us_per_page(daemon_ns - before_daemon_ns),
             "disk_read_bytes": reads - sum(read for read, _ in before_usage.disk_bytes),
             "disk_write_bytes": writes - sum(written for _, written in before_usage.disk_bytes),
@@ -169,7 +177,8 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
             host = stack.enter_context(
                 lab_host.Host([_GUEST], setup.limit_mib, setup.pool_min_mib, directory))
         options = lab_guest.Options(
-            memory_mib=setup.guest_mib, cpus=setup.cpus, append=_APPEND[setup.variant], disks=disks,
+            memory_mib=setup.guest_mib, cpus=setup.cpus, disks=disks,
+            append=_APPEND[setup.variant] + (f" {setup.append}" if host else ""),
             window_socket=host.socket(_GUEST) if host else None)
         guest = stack.enter_context(lab_guest.Guest(_GUEST, options, directory))
         guest.run(prepare)

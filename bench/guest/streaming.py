@@ -7,9 +7,10 @@ from lab import disks
 MIB = disks.MIB
 
 
-def sizes(quick):
+def sizes(options):
     """(guest MiB, file MiB)"""
-    return (128, 256) if quick else (256, 640)
+    guest_mib, file_mib = (128, 256) if options.quick else (256, 640)
+    return options.guest_mib or guest_mib, options.file_mib or file_mib
 
 
 def corpora(options):
@@ -20,7 +21,7 @@ def corpora(options):
 
 def plan(options, store, progress, names=None, rates=None):
     """Yields (setup, a function that runs it): off and tmem in turn, so that drift hits both."""
-    guest_mib, file_mib = sizes(options.quick)
+    guest_mib, file_mib = sizes(options)
     if rates is None:
         rates = [options.disk_mb_s] if options.demo else dict.fromkeys([options.disk_mb_s, 0])
     for name in names or corpora(options):
@@ -31,7 +32,7 @@ def plan(options, store, progress, names=None, rates=None):
                     workload="streaming", variant=variant, corpus=name, disk_mb_s=disk_mb_s,
                     thp="off", seed=options.seed, guest_mib=guest_mib,
                     workload_bytes=file_mib * MIB, limit_mib=file_mib * 5 // 4 + 64,
-                    pool_min_mib=32)
+                    pool_min_mib=32, append=options.append)
                 yield setup, lambda setup=setup: _run(setup, store, progress)
 
 

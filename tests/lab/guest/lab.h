@@ -64,7 +64,8 @@ struct Pass {
   double median_us; /* of single reads; 0: not measured */
   double p99_us;
   double start_s;
-  double system_start_s;
+  uint64_t system_ticks; /* at the start */
+  uint64_t busy_ticks;
 };
 
 /*

@@ -26,17 +26,20 @@ static uint64_t NumberIn(const char* path) {
   return strtoull(text, NULL, 0);
 }
 
-// Time that the guest's CPUs spent in the kernel and its interrupts.
-static double SystemSeconds(void) {
+// Ticks that the guest's CPUs spent in the kernel and its interrupts, and those in any work.
+static void CpuTicks(uint64_t* in_system, uint64_t* busy) {
   char text[256];
-  unsigned long in_system = 0;
+  unsigned long user = 0;
+  unsigned long nice = 0;
+  unsigned long kernel = 0;
   unsigned long irq = 0;
   unsigned long softirq = 0;
   ReadText("/proc/stat", text, sizeof(text));
-  if (sscanf(text, "cpu %*u %*u %lu %*u %*u %lu %lu", &in_system, &irq, &softirq) != 3) {
+  if (sscanf(text, "cpu %lu %lu %lu %*u %*u %lu %lu", &user, &nice, &kernel, &irq, &softirq) != 5) {
     Die("/proc/stat");
   }
-  return (double)(in_system + irq + softirq) / 100;
+  *in_system = kernel + irq + softirq;
+  *busy = *in_system + user + nice;
 }
 
 // Every counter of the module, and how many inodes the kernel holds, as one event.
@@ -65,17 +68,20 @@ void BeginPass(struct Pass* pass, uint64_t number, const char* kind) {
   if (OptionNumber("sync", 0) != 0) EmitCounters(number, "begin");
   Emit("{\"event\": \"begin\", \"pass\": %lu, \"kind\": \"%s\"}", number, kind);
   WaitForGo();
-  pass->system_start_s = SystemSeconds();
+  CpuTicks(&pass->system_ticks, &pass->busy_ticks);
   pass->start_s = Now();
 }
 
 void EndPass(const struct Pass* pass) {
   const double seconds = Now() - pass->start_s;
-  const double system_s = SystemSeconds() - pass->system_start_s;
+  uint64_t system_ticks = 0;
+  uint64_t busy_ticks = 0;
+  CpuTicks(&system_ticks, &busy_ticks);
   printf(
       "{\"event\": \"end\", \"pass\": %lu, \"kind\": \"%s\", \"pages\": %lu, \"wrong\": %lu, "
-      "\"sigbus\": %lu, \"seconds\": %.3f, \"system_s\": %.2f",
-      pass->number, pass->kind, pass->pages, pass->wrong, pass->sigbus, seconds, system_s);
+      "\"sigbus\": %lu, \"seconds\": %.3f, \"system_ticks\": %lu, \"busy_ticks\": %lu",
+      pass->number, pass->kind, pass->pages, pass->wrong, pass->sigbus, seconds,
+      system_ticks - pass->system_ticks, busy_ticks - pass->busy_ticks);
   if (pass->median_us > 0) {
     printf(", \"median_us\": %.2f, \"p99_us\": %.2f", pass->median_us, pass->p99_us);
   }

@@ -111,14 +111,17 @@ static uint64_t AvailableBytes(void) {
   return kib << 10;
 }
 
-// A program that needs `percent` of the available memory for a moment, without any swap: the
-// kernel reclaims pages of files, and inodes. Then what is left of the files' pages is dropped.
-static void Squeeze(uint64_t percent) {
-  const size_t bytes = AvailableBytes() / 100 * percent;
-  char* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) Die("mmap");
-  for (size_t at = 0; at < bytes; at += kPageBytes) memory[at] = 1;
-  munmap(memory, bytes);
+// Programs that need `percent` of the available memory for a moment, without any swap: the kernel
+// reclaims pages of files, and inodes, a part of them at each turn. Then what is left of the files'
+// pages is dropped, and no inode by it.
+static void Squeeze(uint64_t percent, uint64_t turns) {
+  for (uint64_t turn = 0; turn < turns; turn++) {
+    const size_t bytes = AvailableBytes() / 100 * percent;
+    char* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) Die("mmap");
+    for (size_t at = 0; at < bytes; at += kPageBytes) memory[at] = 1;
+    munmap(memory, bytes);
+  }
   DropCaches();
 }
 
@@ -127,7 +130,7 @@ int TreeCommand(void) {
   struct Pass pass;
   for (uint64_t number = 1; number <= 3; number++) {
     BeginPass(&pass, number, number == 2 ? "squeeze" : "read");
-    if (number == 2) Squeeze(OptionNumber("squeeze", 80));
+    if (number == 2) Squeeze(OptionNumber("squeeze", 90), OptionNumber("turns", 4));
     for (uint64_t file = 0; number != 2 && file < tree.files; file++) {
       CheckFile(&tree, file, &pass);
     }

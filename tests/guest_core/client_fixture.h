@@ -21,6 +21,7 @@ class ClientFixture : public ::testing::Test {
   static constexpr std::uint64_t kTimeoutNs = 20 * TMEM_NS_PER_MS;
 
   void Connect(const FakeHostOptions& options = {}, std::uint32_t table_keys = 4096) {
+    if (client_) tmem_client_destroy(client_.get());
     host_ = std::make_unique<FakeHost>(options);
     tmem_client_options client_options{};
     client_options.ops = &kOps;

@@ -32,7 +32,7 @@ help:
 	@echo '  make torture-faults  faults on purpose, which the torture must notice;'
 	@echo '                     FAULT=name SEEDS="1 2" DURATION_S=n'
 	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick", "swap ..."'
-	@echo '  make figures       every figure that has a target, three times (8 minutes; ARGS=--resume)'
+	@echo '  make figures       every figure that has a target, three times (9 minutes; ARGS=--resume)'
 	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, tree'
 	@echo '                     PHASES="format tidy kernel shell style" runs only those'
 	@echo '  make format        lets clang-format rewrite the C++ files'

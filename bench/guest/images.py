@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Disk images of a plan's runs: made at first use; one is kept at a time, they are large."""
+"""Disk images of a plan's runs, made at first use. They are large: one is kept at a time."""
 
 from guest import corpus
 from lab import disks
@@ -13,6 +13,7 @@ class Images:
         self.directory = directory
         self._name = None
         self._made = None
+        self._trees = {}
 
     def get(self, name, make):
         """What make(path) made of this name, path first; in the host's page cache."""
@@ -22,6 +23,13 @@ class Images:
             self._name = name
         disks.warm(self._made[0])
         return self._made
+
+    def tree(self, name, make):
+        """The same for an image alone that takes long to make: kept to the end."""
+        if name not in self._trees:
+            self._trees[name] = make(self.directory / f"{name}.img")
+        disks.warm(self._trees[name])
+        return self._trees[name]
 
     def forget(self):
         if self._made:

@@ -38,13 +38,13 @@ def _make(path, fs, command, progress):
         with lab_guest.Guest("maker", options, pathlib.Path(directory)) as guest:
             guest.run(f"mount -t {fs} -o noatime /dev/vda /mnt && workload make{command}"
                       " && umount /mnt", 300)
-    return (path,)
+    return path
 
 
 def _run(setup, files, store, progress):
     fs = setup.corpus
     command = f"tree dir=/mnt files={files} seed={setup.seed}"
-    image, = store.get(f"tree-{fs}-{files}-{setup.seed}",
+    image = store.tree(f"tree-{fs}-{files}-{setup.seed}",
                        lambda path: _make(path, fs, command, progress))
     result = measure.run(setup, [disks.Disk(image, mb_s=setup.disk_mb_s, readonly=True)],
                          f"mount -t {fs} -o ro,noatime /dev/vda /mnt", command, progress)

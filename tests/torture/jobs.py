@@ -96,6 +96,7 @@ def run_all(jobs, line, guests=GUESTS_AT_ONCE, consoles=None):
     """Prints PASS, FAIL or SKIP a job; returns how many failed."""
     failed = 0
     lock = threading.Lock()
+    interrupted = threading.Event()
     # Looked for once, before two threads would build them.
     paths.guest_kernel()
     paths.binary("tmemd")
@@ -107,6 +108,8 @@ def run_all(jobs, line, guests=GUESTS_AT_ONCE, consoles=None):
         if consoles:
             console = pathlib.Path(consoles) / f"{job.name.replace(' ', '-')}.console"
         verdict, text = job.do(lambda text: line.phase(f"{job.name}: {text}"), console)
+        if interrupted.is_set():
+            return
         with lock:
             failed += verdict == "FAIL"
             line.done()
@@ -119,6 +122,7 @@ def run_all(jobs, line, guests=GUESTS_AT_ONCE, consoles=None):
             future.result()
     except BaseException:
         # Who waits for a guest finds it gone, and clears up.
+        interrupted.set()
         pool.shutdown(wait=False, cancel_futures=True)
         processes.stop_all()
         raise

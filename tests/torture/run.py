@@ -4,6 +4,7 @@
 import dataclasses
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -184,7 +185,9 @@ def _run_in(guest, host, setup, swap_device, seed, duration_s, on_progress):
 
 
 def main(function):
-    """Runs a command; Ctrl-C ends it, its guests and daemons, without a traceback."""
+    """Runs a command; Ctrl-C or SIGTERM ends it, its guests and daemons, and clears up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         code = function()
     except paths.Missing as reason:

@@ -34,7 +34,7 @@ constexpr std::uint64_t kShortS = 60;
 constexpr std::uint64_t kLongS = 1800;
 constexpr std::uint64_t kAllowedBytes = ~std::uint64_t{0};  // shadow memory is not ours to bound
 #else
-constexpr std::uint64_t kShortS = 10;
+constexpr std::uint64_t kShortS = 20;
 constexpr std::uint64_t kLongS = 60;
 constexpr std::uint64_t kAllowedBytes = kLimitBytes + 16 * kMiB;
 #endif
@@ -76,9 +76,9 @@ Watched WatchUntil(const DaemonProcess& daemon, const std::atomic<bool>& stop) {
     } else {
       ++watched.unanswered;
     }
-    for (int i = 0; i < 10 && !stop.load(); ++i) {
+    for (int i = 0; i < 5 && !stop.load(); ++i) {
       watched.peak_bytes = std::max(watched.peak_bytes, MemoryBytesOf(daemon.pid()));
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
   return watched;

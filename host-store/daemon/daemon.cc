@@ -150,9 +150,6 @@ std::string Daemon::Answer(const std::string& request) const {
   status["pid"] = ::getpid();
   status["uptime_ns"] = clock_.NowNs() - start_ns_;
   status["cpu_ns"] = ProcessCpuNs();
-  std::uint64_t settle_cpu_ns = 0;
-  for (const auto& worker : workers_) settle_cpu_ns += worker->settle_cpu_ns();
-  status["settle_cpu_ns"] = settle_cpu_ns;
   status["workers"] = config_.workers;
   status["guests"] = nlohmann::json::array();
   for (const auto& port : ports_) status["guests"].push_back(port->Status());

@@ -70,8 +70,9 @@ Result<IvshmemHandover> GuestPort::Connect(const PeerCredentials& peer) {
                                        std::move(notify), bell_, options_);
   bell_.Aim(session_->notify.get());
   Worker& worker = pick_worker_();
-  Result<void> attached = worker.Attach(session_->channel, session_->kick.get(),
-                                        [this](Channel::Event event) { OnChannelEvent(event); });
+  Result<void> attached =
+      worker.Attach(session_->channel, options_.guest.weight, session_->kick.get(),
+                    [this](Channel::Event event) { OnChannelEvent(event); });
   if (!attached) {
     EndSession();
     return attached.error();

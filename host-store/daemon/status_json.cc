@@ -77,7 +77,11 @@ json GuestStatusJson(const GuestStatus& status, const ChannelCounters& counters)
       {"rings_received", counters.rings_received.value()},
       {"notifications_sent", counters.notifications_sent.value()},
       {"visits", counters.visits.value()},
+      {"work_units", counters.work_units.value()},
+      {"settle_units", counters.settle_units.value()},
       {"cpu_ns", counters.cpu_ns.value()},
+      {"settle_cpu_ns", counters.settle_cpu_ns.value()},
+      {"poll_cpu_ns", counters.poll_cpu_ns.value()},
       {"operations", OperationsJson(counters)},
   };
   return {

@@ -56,13 +56,14 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Connect(const GuestOption
     return std::move(id).error();
   }
   std::unique_ptr<InProcessGuest> guest(
-      new InProcessGuest(*this, *id, MakeGeometry(options_.window).value(), std::move(*memory),
-                         std::move(kick), std::move(notify)));
+      new InProcessGuest(*this, *id, options.weight, MakeGeometry(options_.window).value(),
+                         std::move(*memory), std::move(kick), std::move(notify)));
   if (workers_.empty()) return guest;
   const auto idlest =
       std::min_element(workers_.begin(), workers_.end(),
                        [](const auto& a, const auto& b) { return a->channels() < b->channels(); });
-  if (Result<void> attached = (*idlest)->Attach(guest->channel_, guest->kick_.get(), {});
+  if (Result<void> attached =
+          (*idlest)->Attach(guest->channel_, options.weight, guest->kick_.get(), {});
       !attached) {
     return attached.error();
   }
@@ -72,9 +73,11 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Connect(const GuestOption
 
 // ---- guest ------------------------------------------------------------------------------------
 
-InProcessGuest::InProcessGuest(InProcessHost& host, GuestId id, const tmem_geometry& geometry,
-                               WindowMemory memory, UniqueFd kick, std::function<void()> notify)
+InProcessGuest::InProcessGuest(InProcessHost& host, GuestId id, std::uint32_t weight,
+                               const tmem_geometry& geometry, WindowMemory memory, UniqueFd kick,
+                               std::function<void()> notify)
     : host_(host),
+      weight_(weight),
       memory_(std::move(memory)),
       kick_(std::move(kick)),
       bell_(std::move(notify)),
@@ -101,7 +104,7 @@ void InProcessGuest::ExecuteInCaller() {
   while (channel_.HasWork()) {
     (void)channel_.Visit();
   }
-  while (host_.store_->Settle(Worker::kSettlePages) != 0) {
+  while (host_.store_->Settle(1) != 0) {
   }
 }
 
@@ -150,7 +153,7 @@ void InProcessGuest::Resume() {
     paused_ = false;
   }
   if (worker_ != nullptr) {
-    worker_->Attach(channel_, kick_.get(), {}).value();
+    worker_->Attach(channel_, weight_, kick_.get(), {}).value();
   } else {
     ExecuteInCaller();
   }

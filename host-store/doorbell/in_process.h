@@ -118,12 +118,14 @@ class InProcessGuest {
     std::uint64_t rung_ TMEM_GUARDED_BY(mutex_) = 0;
   };
 
-  InProcessGuest(InProcessHost& host, GuestId id, const tmem_geometry& geometry,
-                 WindowMemory memory, UniqueFd kick, std::function<void()> notify);
+  InProcessGuest(InProcessHost& host, GuestId id, std::uint32_t weight,
+                 const tmem_geometry& geometry, WindowMemory memory, UniqueFd kick,
+                 std::function<void()> notify);
   void ExecuteInCaller();
   bool AllDone(const std::vector<std::uint64_t>& targets) const;
 
   InProcessHost& host_;
+  const std::uint32_t weight_;
   const WindowMemory memory_;
   const UniqueFd kick_;
   Bell bell_;

@@ -7,7 +7,6 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -21,6 +20,9 @@ namespace {
 constexpr int kCreditRetryMs = 1000;
 
 constexpr std::size_t kEpollEvents = 32;
+
+// How often the thread's CPU time is asked for while it is busy: a system call.
+constexpr std::uint64_t kLedgerNs = 5'000'000;
 
 std::uint64_t ThreadCpuNs() {
   timespec now{};
@@ -65,11 +67,11 @@ Result<std::unique_ptr<Worker>> Worker::Start(Store& store, const Clock& clock,
 
 Worker::Worker(Store& store, const Clock& clock, const WorkerOptions& options, UniqueFd epoll,
                UniqueFd wake)
-    : store_(store),
-      clock_(clock),
+    : clock_(clock),
       options_(options),
       epoll_(std::move(epoll)),
       wake_(std::move(wake)),
+      service_(store),
       thread_([this] { Run(); }) {}
 
 Worker::~Worker() {
@@ -78,17 +80,18 @@ Worker::~Worker() {
   thread_.join();
 }
 
-Result<void> Worker::Attach(Channel& channel, int kick_fd, ChannelListener listener) {
+Result<void> Worker::Attach(Channel& channel, std::uint32_t weight, int kick_fd,
+                            ChannelListener listener) {
   if (Result<void> watched = WatchEventfd(epoll_.get(), kick_fd, &channel); !watched) {
     return watched;
   }
   channel_count_.fetch_add(1, std::memory_order_relaxed);
-  Send({Command::Kind::kAttach, {&channel, kick_fd, std::move(listener)}});
+  Send({Command::Kind::kAttach, &channel, kick_fd, weight, std::move(listener)});
   return Ok();
 }
 
 void Worker::Detach(Channel& channel, int kick_fd) {
-  Send({Command::Kind::kDetach, {&channel, kick_fd, {}}});
+  Send({Command::Kind::kDetach, &channel, kick_fd, 0, {}});
   // Closing our fd would not end the watch while a peer holds the same eventfd.
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, kick_fd, nullptr);
   channel_count_.fetch_sub(1, std::memory_order_relaxed);
@@ -109,13 +112,18 @@ void Worker::ApplyCommands() {
   if (!has_commands_.load(std::memory_order_acquire)) return;
   MutexLock lock(mutex_);
   for (Command& command : commands_) {
+    Channel& channel = *command.channel;
     if (command.kind == Command::Kind::kAttach) {
-      command.served.channel->Wake();
-      served_.push_back(std::move(command.served));
+      channel.Wake();
+      service_.Add(channel, command.weight, std::move(command.listener));
+      kick_fds_.emplace_back(&channel, command.kick_fd);
     } else {
-      command.served.channel->PrepareSleep();
-      std::erase_if(served_,
-                    [&](const Served& served) { return served.channel == command.served.channel; });
+      channel.PrepareSleep();
+      service_.Remove(channel);
+      std::erase_if(kick_fds_, [&](const auto& kick) { return kick.first == &channel; });
+      CloseLedger();
+      ledger_.Remove(channel.counters());
+      if (last_served_ == &channel.counters()) last_served_ = nullptr;
     }
   }
   commands_.clear();
@@ -125,59 +133,53 @@ void Worker::ApplyCommands() {
 }
 
 void Worker::Run() {
-  last_work_ns_ = clock_.NowNs();
+  noted_ns_ = last_work_ns_ = closed_ns_ = clock_.NowNs();
   while (!stopping_.load(std::memory_order_acquire)) {
     ApplyCommands();
-    if (VisitAll() || SettleSome()) {
-      last_work_ns_ = clock_.NowNs();
-    } else if (clock_.NowNs() - last_work_ns_ < options_.poll_ns) {
+    const Service::Step step = service_.Next();
+    Note(step);
+    if (step.did != Service::Did::kNothing) continue;
+    if (noted_ns_ - last_work_ns_ < options_.poll_ns) {
       __builtin_ia32_pause();
     } else {
       Sleep();
     }
   }
-  for (const Served& served : served_) served.channel->PrepareSleep();
+  service_.ForEach([](Channel& channel) { channel.PrepareSleep(); });
 }
 
-bool Worker::VisitAll() {
-  bool any = false;
-  for (const Served& served : served_) {
-    Channel* channel = served.channel;
-    if (!channel->HasWork()) continue;
-    any = true;
-    const std::uint64_t start_ns = ThreadCpuNs();
-    const Channel::Visited visited = channel->Visit();
-    channel->counters().cpu_ns.Add(ThreadCpuNs() - start_ns);
-    if (visited.event != Channel::Event::kNone && served.listener) {
-      served.listener(visited.event);
-    }
+void Worker::Note(const Service::Step& step) {
+  const std::uint64_t now_ns = clock_.NowNs();
+  CpuLedger::Kind kind = CpuLedger::Kind::kPoll;
+  if (step.did != Service::Did::kNothing) {
+    last_served_ = &step.channel->counters();
+    last_work_ns_ = now_ns;
+    kind = step.did == Service::Did::kVisit ? CpuLedger::Kind::kVisit : CpuLedger::Kind::kSettle;
   }
-  unsettled_ |= any;
-  return any;
+  if (last_served_ != nullptr) ledger_.Note(*last_served_, kind, now_ns - noted_ns_);
+  noted_ns_ = now_ns;
+  if (now_ns - closed_ns_ >= kLedgerNs) CloseLedger();
 }
 
-bool Worker::SettleSome() {
-  if (!unsettled_) return false;
-  const std::uint64_t start_ns = ThreadCpuNs();
-  unsettled_ = store_.Settle(kSettlePages) != 0;
-  settle_cpu_ns_.Add(ThreadCpuNs() - start_ns);
-  return unsettled_;
+void Worker::CloseLedger() {
+  const std::uint64_t cpu_ns = ThreadCpuNs();
+  ledger_.Close(cpu_ns - closed_cpu_ns_);
+  closed_cpu_ns_ = cpu_ns;
+  closed_ns_ = noted_ns_;
 }
 
 bool Worker::AnyWork() const {
-  return has_commands_.load(std::memory_order_acquire) ||
-         std::any_of(served_.begin(), served_.end(),
-                     [](const Served& served) { return served.channel->HasWork(); });
+  return has_commands_.load(std::memory_order_acquire) || service_.HasWork();
 }
 
 void Worker::Sleep() {
   bool credits_low = false;
-  for (const Served& served : served_) {
-    Channel* channel = served.channel;
-    if (channel->CreditsLow()) channel->TopUpCredits();
-    credits_low |= channel->CreditsLow();
-    channel->PrepareSleep();
-  }
+  CloseLedger();
+  service_.ForEach([&](Channel& channel) {
+    if (channel.CreditsLow()) channel.TopUpCredits();
+    credits_low |= channel.CreditsLow();
+    channel.PrepareSleep();
+  });
   FullFence();  // a guest that publishes now either sees awake == 0 or is seen by AnyWork
   if (!AnyWork()) {
     std::array<epoll_event, kEpollEvents> events;
@@ -186,18 +188,13 @@ void Worker::Sleep() {
     for (int i = 0; i < ready; ++i) {
       void* tag = events[static_cast<std::size_t>(i)].data.ptr;
       // A tag may be that of a channel detached before this wake: compare, do not follow.
-      for (const Served& served : served_) {
-        if (served.channel == tag) {
-          served.channel->counters().rings_received.Add(TakeRings(served.kick_fd));
-        }
+      for (const auto& [channel, kick_fd] : kick_fds_) {
+        if (channel == tag) channel->counters().rings_received.Add(TakeRings(kick_fd));
       }
     }
   }
-  WakeAll();
-}
-
-void Worker::WakeAll() {
-  for (const Served& served : served_) served.channel->Wake();
+  service_.ForEach([](Channel& channel) { channel.Wake(); });
+  noted_ns_ = clock_.NowNs();
 }
 
 }  // namespace tmem

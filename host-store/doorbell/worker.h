@@ -8,19 +8,19 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "host-store/base/clock.h"
 #include "host-store/base/mutex.h"
 #include "host-store/base/result.h"
+#include "host-store/doorbell/cpu_ledger.h"
+#include "host-store/doorbell/service.h"
 #include "host-store/doorbell/unique_fd.h"
 #include "host-store/store/store.h"
 #include "host-store/window/channel.h"
 
 namespace tmem {
-
-// Told in the worker's thread, between visits; must not block.
-using ChannelListener = std::function<void(Channel::Event)>;
 
 struct WorkerOptions {
   // How long a worker looks at the lanes after the last work before it sleeps. Waking a sleeper
@@ -28,17 +28,12 @@ struct WorkerOptions {
   std::uint64_t poll_ns = 100'000;
 };
 
-// Visits its channels in turn, each for a bounded amount of work, so that no guest can hog it. When
-// no channel has work it compresses what has landed, a few pages at a time so that a get does not
-// wait for long, then polls, then sleeps without a timeout (a second while a guest is short of
-// credits).
+// Works for its channels by turns (Service), then polls, then sleeps without a timeout (a second
+// while a guest is short of credits). Polling is paid by the guest worked for last.
 //
 // Thread rule: Attach and Detach from any one thread at a time, not from a listener.
 class Worker {
  public:
-  // Pages compressed between two looks at the lanes: about 60 us of LZ4.
-  static constexpr std::size_t kSettlePages = 8;
-
   static Result<std::unique_ptr<Worker>> Start(Store& store, const Clock& clock,
                                                const WorkerOptions& options);
   ~Worker();
@@ -48,23 +43,21 @@ class Worker {
   // Serves `channel` from now on; writes to the eventfd `kick_fd` wake the worker. The fd is never
   // read: a peer that shares it could make the read block. Both must stay until Detach has
   // returned.
-  Result<void> Attach(Channel& channel, int kick_fd, ChannelListener listener);
+  // `weight`: its share of work, see Service.
+  Result<void> Attach(Channel& channel, std::uint32_t weight, int kick_fd,
+                      ChannelListener listener);
   // Waits for the end of the visit in progress; afterwards the worker does not touch the channel.
   void Detach(Channel& channel, int kick_fd);
 
   std::size_t channels() const { return channel_count_.load(std::memory_order_relaxed); }
-  // CPU time of compression, which belongs to no single guest.
-  std::uint64_t settle_cpu_ns() const { return settle_cpu_ns_.value(); }
 
  private:
-  struct Served {
-    Channel* channel;
-    int kick_fd;
-    ChannelListener listener;
-  };
   struct Command {
     enum class Kind : std::uint8_t { kAttach, kDetach } kind;
-    Served served;
+    Channel* channel;
+    int kick_fd;
+    std::uint32_t weight;
+    ChannelListener listener;
   };
 
   Worker(Store& store, const Clock& clock, const WorkerOptions& options, UniqueFd epoll,
@@ -72,13 +65,11 @@ class Worker {
   void Send(Command command) TMEM_EXCLUDES(mutex_);
   void Run();
   void ApplyCommands() TMEM_EXCLUDES(mutex_);
-  bool VisitAll();
+  void Note(const Service::Step& step);
+  void CloseLedger();
   bool AnyWork() const;
-  bool SettleSome();
   void Sleep();
-  void WakeAll();
 
-  Store& store_;
   const Clock& clock_;
   const WorkerOptions options_;
   const UniqueFd epoll_;
@@ -94,10 +85,14 @@ class Worker {
   std::atomic<std::size_t> channel_count_{0};
 
   // Of the worker's thread only.
-  std::vector<Served> served_;
+  Service service_;
+  std::vector<std::pair<Channel*, int>> kick_fds_;
+  CpuLedger ledger_;
+  ChannelCounters* last_served_ = nullptr;
+  std::uint64_t noted_ns_ = 0;  // until when the ledger knows
   std::uint64_t last_work_ns_ = 0;
-  bool unsettled_ = false;
-  Counter settle_cpu_ns_;
+  std::uint64_t closed_ns_ = 0;
+  std::uint64_t closed_cpu_ns_ = 0;
 
   std::thread thread_;
 };

@@ -38,7 +38,9 @@ struct Pool {
   std::atomic<uint64_t> handle{0};
   std::atomic<Lifetime> lifetime{Lifetime::kEphemeral};
   std::atomic<bool> was_used{false};  // tells a stale handle from one that never was
-  State state = State::kFree;         // guarded by the guest's control lock
+  // Guarded by the guest's control lock.
+  State state = State::kFree;
+  uint64_t dead_handle = 0;  // while dying: the handle whose keys still have to go
 };
 
 // Thread rule: atomics; `control` serialises pools and credits being made and ended, never pages.

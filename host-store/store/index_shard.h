@@ -37,8 +37,8 @@ struct FlushScope {
 // Holders that were taken out of the index under its lock, to be released after it.
 class Detached {
  public:
-  // Bounds the time a flush holds the lock.
-  static constexpr size_t kCapacity = 64;
+  // Bounds the time a flush holds the lock, and what a worker does at once.
+  static constexpr size_t kCapacity = Store::kFlushPiecePages;
   bool full() const { return count_ == kCapacity; }
   void Add(const Holder& holder) { holders_[count_++] = holder; }
   const Holder* begin() const { return holders_.data(); }

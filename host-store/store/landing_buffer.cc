@@ -22,7 +22,8 @@ Result<std::unique_ptr<LandingBuffer>> LandingBuffer::Create(const Options& opti
                       .version = 1,
                       .hash_key = {}};
   std::memcpy((*file)->At(0), &head, sizeof(head));
-  const uint64_t list_bytes = uint64_t{options.slots} * (kSlotBytes - kPageBytes);
+  const uint64_t list_bytes =
+      uint64_t{options.slots} * (kSlotBytes - kPageBytes) + options.max_guests * sizeof(Queue);
   if (!options.budget->Charge(Account::kLanding, list_bytes, Claim::kFixed)) {
     return Error{ErrorCode::kExhausted, "landing buffer: over the limit"};
   }
@@ -36,7 +37,8 @@ LandingBuffer::LandingBuffer(const Options& options, std::unique_ptr<MemoryFile>
     : budget_(*options.budget),
       file_(std::move(file)),
       begin_(file_->Chunk(chunk)),
-      slots_(options.slots) {
+      slots_(options.slots),
+      queues_(options.max_guests) {
   static_assert(sizeof(Slot) <= kSlotBytes - kPageBytes);
   MutexLock lock(mutex_);
   for (uint32_t slot = options.slots; slot > 0; --slot) {
@@ -51,7 +53,7 @@ std::optional<uint32_t> LandingBuffer::Acquire() {
   if (free_head_ == 0) return std::nullopt;
   const uint32_t slot = free_head_ - 1;
   free_head_ = slots_[slot].next;
-  --free_count_;
+  free_count_.fetch_sub(1);
   slots_[slot].holders.store(1);
   return slot;
 }
@@ -66,40 +68,57 @@ void LandingBuffer::Release(uint32_t number) {
   MutexLock lock(mutex_);
   slot.next = free_head_;
   free_head_ = number + 1;
-  ++free_count_;
+  free_count_.fetch_add(1);
 }
 
 void LandingBuffer::Enqueue(uint32_t number, const LandedOwner& owner) {
   Slot& slot = slots_[number];
   slot.owner = owner;
   slot.next = 0;
+  Queue& queue = queues_[owner.path.guest];
   MutexLock lock(mutex_);
-  if (queue_tail_ != 0) {
-    slots_[queue_tail_ - 1].next = number + 1;
+  if (queue.tail != 0) {
+    slots_[queue.tail - 1].next = number + 1;
   } else {
-    queue_head_ = number + 1;
+    queue.head = number + 1;
   }
-  queue_tail_ = number + 1;
+  queue.tail = number + 1;
+  queue.count.fetch_add(1);
+  queued_count_.fetch_add(1);
 }
 
-std::optional<uint32_t> LandingBuffer::Dequeue() {
-  MutexLock lock(mutex_);
-  if (queue_head_ == 0) return std::nullopt;
-  const uint32_t slot = queue_head_ - 1;
-  queue_head_ = slots_[slot].next;
-  if (queue_head_ == 0) queue_tail_ = 0;
+std::optional<uint32_t> LandingBuffer::DequeueLocked(Queue& queue) {
+  if (queue.head == 0) return std::nullopt;
+  const uint32_t slot = queue.head - 1;
+  queue.head = slots_[slot].next;
+  if (queue.head == 0) queue.tail = 0;
+  queue.count.fetch_sub(1);
+  queued_count_.fetch_sub(1);
   return slot;
 }
 
-uint32_t LandingBuffer::free_slots() const {
+std::optional<uint32_t> LandingBuffer::Dequeue(uint32_t guest) {
+  if (queued_of(guest) == 0) return std::nullopt;
   MutexLock lock(mutex_);
-  return free_count_;
+  return DequeueLocked(queues_[guest]);
+}
+
+std::optional<uint32_t> LandingBuffer::DequeueAny() {
+  if (queued() == 0) return std::nullopt;
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    any_cursor_ = (any_cursor_ + 1) % static_cast<uint32_t>(queues_.size());
+    if (const auto slot = DequeueLocked(queues_[any_cursor_])) return slot;
+  }
+  return std::nullopt;
 }
 
 uint32_t LandingBuffer::queued_slots() const {
   MutexLock lock(mutex_);
   uint32_t queued = 0;
-  for (uint32_t slot = queue_head_; slot != 0; slot = slots_[slot - 1].next) ++queued;
+  for (const Queue& queue : queues_) {
+    for (uint32_t slot = queue.head; slot != 0; slot = slots_[slot - 1].next) ++queued;
+  }
   return queued;
 }
 

@@ -74,6 +74,7 @@ Result<std::unique_ptr<Store::Impl>> Store::Impl::Create(const StoreOptions& opt
   }
   auto landing = LandingBuffer::Create(
       {.slots = static_cast<uint32_t>(std::max<uint64_t>(landing_bytes / kPageBytes, 1)),
+       .max_guests = options.max_guests,
        .budget = &impl->budget_,
        .faults = options.faults});
   if (!landing) return landing.error();
@@ -149,7 +150,16 @@ Store::PoolOutcome Store::CreatePool(GuestId guest, PoolKind kind) {
   return impl_->CreatePool(guest, kind);
 }
 Store::FlushOutcome Store::DestroyPool(GuestId guest, PoolHandle pool) {
-  return impl_->DestroyPool(guest, pool);
+  return impl_->FinishFlush(guest, impl_->BeginDestroyPool(guest, pool));
+}
+FlushProgress Store::BeginDestroyPool(GuestId guest, PoolHandle pool) {
+  return impl_->BeginDestroyPool(guest, pool);
+}
+void Store::BeginResetGuest(GuestId guest) {
+  impl_->BeginResetGuest(guest);
+}
+bool Store::Reap(GuestId guest, FlushProgress& progress) {
+  return impl_->Reap(guest, progress);
 }
 Outcome Store::Put(GuestId guest, const PageKey& key, PageView page, uint32_t tag) {
   return impl_->Put(guest, key, page, tag);
@@ -162,17 +172,31 @@ GetResult Store::Get(GuestId guest, const PageKey& key, PageBuffer out) {
 }
 Store::FlushOutcome Store::Flush(GuestId guest, PoolHandle pool, const ObjectId& object,
                                  PageRange range, LaneFilter filter) {
-  if (range.count == 0) return {Outcome::kOk, 0};
-  const uint64_t last = range.first + range.count - 1;
-  return impl_->Flush(guest, pool, &object, range.first, last < range.first ? UINT64_MAX : last,
-                      filter);
+  return impl_->FinishFlush(guest, BeginFlush(guest, pool, object, range, filter));
 }
 Store::FlushOutcome Store::FlushObject(GuestId guest, PoolHandle pool, const ObjectId& object,
                                        LaneFilter filter) {
-  return impl_->Flush(guest, pool, &object, 0, UINT64_MAX, filter);
+  return impl_->FinishFlush(guest, BeginFlushObject(guest, pool, object, filter));
 }
 Store::FlushOutcome Store::FlushPool(GuestId guest, PoolHandle pool, LaneFilter filter) {
-  return impl_->Flush(guest, pool, nullptr, 0, UINT64_MAX, filter);
+  return impl_->FinishFlush(guest, BeginFlushPool(guest, pool, filter));
+}
+FlushProgress Store::BeginFlush(GuestId guest, PoolHandle pool, const ObjectId& object,
+                                PageRange range, LaneFilter filter) {
+  if (range.count == 0) return {};
+  const uint64_t last = range.first + range.count - 1;
+  return impl_->BeginFlush(guest, pool, &object, range.first,
+                           last < range.first ? UINT64_MAX : last, filter);
+}
+FlushProgress Store::BeginFlushObject(GuestId guest, PoolHandle pool, const ObjectId& object,
+                                      LaneFilter filter) {
+  return impl_->BeginFlush(guest, pool, &object, 0, UINT64_MAX, filter);
+}
+FlushProgress Store::BeginFlushPool(GuestId guest, PoolHandle pool, LaneFilter filter) {
+  return impl_->BeginFlush(guest, pool, nullptr, 0, UINT64_MAX, filter);
+}
+size_t Store::ContinueFlush(GuestId guest, FlushProgress& progress) {
+  return impl_->ContinueFlush(guest, progress);
 }
 void Store::SetAdmission(GuestId guest, Admission admission) {
   impl_->SetAdmission(guest, admission);
@@ -185,6 +209,15 @@ uint64_t Store::ReturnCredits(GuestId guest, uint64_t credits) {
 }
 size_t Store::Settle(size_t max_pages) {
   return impl_->Settle(max_pages);
+}
+size_t Store::SettleOf(GuestId guest, size_t max_pages) {
+  return impl_->SettleOf(guest, max_pages);
+}
+uint32_t Store::landed_of(GuestId guest) const {
+  return impl_->landed_of(guest);
+}
+bool Store::MustSettle(GuestId guest) const {
+  return impl_->MustSettle(guest);
 }
 Result<void> Store::Reserve(uint64_t bytes) {
   return impl_->Reserve(bytes);

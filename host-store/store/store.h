@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,9 +66,29 @@ struct LaneFilter {
   uint32_t key_lanes;  // power of two; 1 = every key
 };
 
+// A flush that is done piece by piece, so that one of a million pages keeps nobody waiting.
+struct FlushProgress {
+  Outcome outcome = Outcome::kOk;  // kOk, kBadPool, kStalePool
+  uint64_t pages = 0;              // gone so far
+  bool done = true;
+
+  // What it covers, and where to go on: the store's business.
+  PoolHandle pool{};
+  PoolKind kind = PoolKind::kEphemeral;
+  std::optional<ObjectId> object = {};
+  uint64_t first = 0, last = UINT64_MAX;
+  LaneFilter filter{0, 1};
+  bool ends_pool = false;
+  uint32_t shard = 0;
+  uint64_t next = 0;
+  std::optional<ObjectId> at_object = {};
+  std::optional<uint64_t> at_base = {};
+};
+
 struct GuestOptions {
   std::string name;
   std::string domain;  // trust domain: pages are shared inside it only; empty = a domain of its own
+  std::uint32_t weight = 1;  // its share of the workers' time, against other guests' weights
 };
 
 struct StoreOptions {
@@ -138,6 +159,13 @@ class Store {
     uint64_t pages;   // how many went
   };
   FlushOutcome DestroyPool(GuestId guest, PoolHandle pool);
+  // In pieces, as BeginFlush: the handle ends at once, ContinueFlush removes the pages.
+  FlushProgress BeginDestroyPool(GuestId guest, PoolHandle pool);
+  // ResetGuest in pieces: every handle and all credits end at once, Reap removes the pages.
+  void BeginResetGuest(GuestId guest);
+  // Removes some pages of pools that have ended; `progress` is the caller's from call to call and
+  // begins empty. False once there are none.
+  bool Reap(GuestId guest, FlushProgress& progress);
 
   // Keeps a copy of `page`. It is read exactly once, front to back, so the bytes may lie in memory
   // that a guest changes meanwhile. Whatever the outcome but kBadPool/kStalePool, older data under
@@ -157,6 +185,16 @@ class Store {
   FlushOutcome FlushObject(GuestId guest, PoolHandle pool, const ObjectId& object,
                            LaneFilter filter);
   FlushOutcome FlushPool(GuestId guest, PoolHandle pool, LaneFilter filter);
+  // The same three, piece by piece. The caller sees to it that nothing else touches the keys that
+  // it covers before it is done.
+  FlushProgress BeginFlush(GuestId guest, PoolHandle pool, const ObjectId& object, PageRange range,
+                           LaneFilter filter);
+  FlushProgress BeginFlushObject(GuestId guest, PoolHandle pool, const ObjectId& object,
+                                 LaneFilter filter);
+  FlushProgress BeginFlushPool(GuestId guest, PoolHandle pool, LaneFilter filter);
+  // Removes at most kFlushPiecePages more; returns how many.
+  size_t ContinueFlush(GuestId guest, FlushProgress& progress);
+  static constexpr size_t kFlushPiecePages = 16;
 
   // Puts are refused (X2) or accepted again; gets and flushes work either way.
   enum class Admission : uint8_t { kOpen, kFrozen };
@@ -172,6 +210,13 @@ class Store {
   // Compresses up to `max_pages` pages that Put only landed; returns how many it did. Called by
   // workers between batches, when no get waits.
   size_t Settle(size_t max_pages);
+  // The same of one guest's pages only.
+  size_t SettleOf(GuestId guest, size_t max_pages);
+  // How many of the guest's pages wait to be settled.
+  uint32_t landed_of(GuestId guest) const;
+  // Whether the guest has landed so much that a page of its own should be settled before its next
+  // put, so that other guests' puts find room to land. Cheap.
+  bool MustSettle(GuestId guest) const;
 
   // Memory that others hold in this process, such as windows, counted against the limit; may evict.
   // Error: does not fit even so.

@@ -95,6 +95,9 @@ void Store::Impl::RemoveGuest(GuestId id) {
   while (entry.users.load() != 0) std::this_thread::yield();
   DestroyPools(*guest, {true, true});
   TakeBackAllCredits(*guest);
+  // No key holds these pages any more, and nobody settles for a guest that is gone.
+  while (SettleOf(id, 1) != 0) {
+  }
 
   std::unique_ptr<Domain> unused;
   MutexLock lock(lifecycle_);
@@ -162,45 +165,93 @@ bool Store::Impl::MakeSlack(Domain& domain) {
   return true;
 }
 
-Store::FlushOutcome Store::Impl::DestroyPool(GuestId id, PoolHandle handle) {
-  GuestUse guest(Entry(id));
-  if (!guest) return {Outcome::kBadPool, 0};
-  const Resolved resolved = Resolve(*guest, handle);
-  if (resolved.outcome != Outcome::kOk) return {resolved.outcome, 0};
-  Pool& pool = *resolved.pool;
-  {
-    MutexLock lock(guest->control);
-    if (pool.handle.load() != static_cast<uint64_t>(handle)) return {Outcome::kStalePool, 0};
-    pool.state = Pool::State::kDying;
-    pool.handle.store(0);
-  }
-  return {Outcome::kOk, FlushDeadPool(*guest, pool, static_cast<uint64_t>(handle))};
+void Store::Impl::KillPoolLocked(Pool& pool) {
+  pool.state = Pool::State::kDying;
+  pool.dead_handle = pool.handle.exchange(0);
 }
 
 // The handle is taken already, so each shard that was flushed stays without keys of it. Only then
 // may the pool's place be another's.
-uint64_t Store::Impl::FlushDeadPool(Guest& guest, Pool& pool, uint64_t handle) {
-  const uint64_t pages = FlushShards(guest, pool.lifetime.load(),
-                                     {.guest = guest.slot,
-                                      .pool_id = static_cast<uint32_t>(handle),
-                                      .pool = handle,
-                                      .object = nullptr,
-                                      .filter = {0, 1}});
-  MutexLock lock(guest.control);
-  pool.state = Pool::State::kFree;
-  return pages;
+FlushProgress Store::Impl::DeadPoolProgress(const Pool& pool, uint64_t handle) {
+  FlushProgress progress;
+  progress.done = false;
+  progress.pool = PoolHandle{handle};
+  progress.kind =
+      pool.lifetime.load() == Lifetime::kPersistent ? PoolKind::kPersistent : PoolKind::kEphemeral;
+  progress.ends_pool = true;
+  return progress;
 }
 
+FlushProgress Store::Impl::BeginDestroyPool(GuestId id, PoolHandle handle) {
+  FlushProgress refused;
+  refused.outcome = Outcome::kBadPool;
+  GuestUse guest(Entry(id));
+  if (!guest) return refused;
+  const Resolved resolved = Resolve(*guest, handle);
+  refused.outcome = resolved.outcome;
+  if (resolved.outcome != Outcome::kOk) return refused;
+  MutexLock lock(guest->control);
+  if (resolved.pool->handle.load() != static_cast<uint64_t>(handle)) {
+    refused.outcome = Outcome::kStalePool;
+    return refused;
+  }
+  KillPoolLocked(*resolved.pool);
+  return DeadPoolProgress(*resolved.pool, static_cast<uint64_t>(handle));
+}
+
+// Several may flush the same dead pool: whoever is done first frees its place.
+void Store::Impl::FreeDeadPool(Guest& guest, PoolHandle handle) {
+  Pool& pool = guest.pools[static_cast<uint32_t>(handle)];
+  MutexLock lock(guest.control);
+  if (pool.state != Pool::State::kDying || pool.dead_handle != static_cast<uint64_t>(handle))
+    return;
+  pool.state = Pool::State::kFree;
+  pool.dead_handle = 0;
+}
+
+std::optional<FlushProgress> Store::Impl::FindDeadPool(Guest& guest) {
+  MutexLock lock(guest.control);
+  for (const Pool& pool : guest.pools) {
+    if (pool.state == Pool::State::kDying) return DeadPoolProgress(pool, pool.dead_handle);
+  }
+  return std::nullopt;
+}
+
+bool Store::Impl::Reap(GuestId id, FlushProgress& progress) {
+  GuestUse guest(Entry(id));
+  if (!guest) return false;
+  if (progress.done) {
+    std::optional<FlushProgress> dead = FindDeadPool(*guest);
+    if (!dead) return false;
+    progress = *dead;
+  }
+  ContinueFlushOf(*guest, progress);
+  return true;
+}
+
+void Store::Impl::BeginResetGuest(GuestId id) {
+  GuestUse guest(Entry(id));
+  if (!guest) return;
+  {
+    MutexLock lock(guest->control);
+    for (Pool& pool : guest->pools) {
+      if (pool.state == Pool::State::kLive) KillPoolLocked(pool);
+    }
+  }
+  TakeBackAllCredits(*guest);
+}
+
+// Those that were dying already too, unless another thread ends them.
 void Store::Impl::DestroyPools(Guest& guest, const bool (&lifetimes)[kLifetimes]) {
   for (Pool& pool : guest.pools) {
-    uint64_t handle = 0;
+    FlushProgress progress;
     {
       MutexLock lock(guest.control);
-      if (pool.state != Pool::State::kLive || !lifetimes[IndexOf(pool.lifetime.load())]) continue;
-      pool.state = Pool::State::kDying;
-      handle = pool.handle.exchange(0);
+      if (pool.state == Pool::State::kFree || !lifetimes[IndexOf(pool.lifetime.load())]) continue;
+      if (pool.state == Pool::State::kLive) KillPoolLocked(pool);
+      progress = DeadPoolProgress(pool, pool.dead_handle);
     }
-    FlushDeadPool(guest, pool, handle);
+    while (!progress.done) ContinueFlushOf(guest, progress);
   }
 }
 

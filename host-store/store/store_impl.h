@@ -2,6 +2,7 @@
 // The inside of the store: how index, page sets, landing buffer and budget work together.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <compare>
@@ -40,7 +41,9 @@ class Store::Impl {
   void RemoveGuest(GuestId guest);
   void ResetGuest(GuestId guest);
   PoolOutcome CreatePool(GuestId guest, PoolKind kind);
-  FlushOutcome DestroyPool(GuestId guest, PoolHandle pool);
+  FlushProgress BeginDestroyPool(GuestId guest, PoolHandle pool);
+  void BeginResetGuest(GuestId guest);
+  bool Reap(GuestId guest, FlushProgress& progress);
   void SetAdmission(GuestId guest, Admission admission);
   uint64_t TopUpCredits(GuestId guest, uint64_t unused_at_most);
   uint64_t ReturnCredits(GuestId guest, uint64_t credits);
@@ -55,9 +58,14 @@ class Store::Impl {
   Outcome PutFilled(GuestId guest, const PageKey& key, uint64_t fill_word, uint32_t tag);
   GetResult Get(GuestId guest, const PageKey& key, PageBuffer out);
   size_t Settle(size_t max_pages);
+  size_t SettleOf(GuestId guest, size_t max_pages);
+  uint32_t landed_of(GuestId guest) const { return landing_->queued_of(Entered(guest)); }
+  bool MustSettle(GuestId guest) const;
   // Indices first .. last of one object, or of all if that is null.
-  FlushOutcome Flush(GuestId guest, PoolHandle pool, const ObjectId* object, uint64_t first,
-                     uint64_t last, LaneFilter filter);
+  FlushProgress BeginFlush(GuestId guest, PoolHandle pool, const ObjectId* object, uint64_t first,
+                           uint64_t last, LaneFilter filter);
+  size_t ContinueFlush(GuestId guest, FlushProgress& progress);
+  FlushOutcome FinishFlush(GuestId guest, FlushProgress progress);
 
   // store_status.cc
   StoreStatus Status() const;
@@ -82,6 +90,10 @@ class Store::Impl {
   Result<void> CreateIndex(Lifetime lifetime);
 
   GuestEntry& Entry(GuestId guest) const;
+  // As an index of arrays by guest.
+  uint32_t Entered(GuestId guest) const {
+    return std::min(static_cast<uint32_t>(guest), options_.max_guests - 1);
+  }
   IndexShard& ShardOf(const KeyPath& path, Lifetime lifetime) const;
   static Resolved Resolve(Guest& guest, PoolHandle handle);
   static KeyPath PathOf(const Guest& guest, const Resolved& pool, const PageKey& key);
@@ -93,17 +105,18 @@ class Store::Impl {
   std::optional<Outcome> RefusePut(Guest& guest, const Resolved& pool, const KeyPath& path);
   Outcome InsertHolder(Guest& guest, const Resolved& pool, const KeyPath& path,
                        const Holder& holder, uint32_t tag);
-  std::optional<uint32_t> AcquireLandingSlot();
+  std::optional<uint32_t> AcquireLandingSlot(uint32_t guest);
   Outcome PutDirect(Guest& guest, const Resolved& pool, const KeyPath& path, PageView page,
                     uint32_t tag);
   void Remove(Guest& guest, Lifetime lifetime, const KeyPath& path);
   Outcome CopyOut(Guest& guest, Lifetime lifetime, const Holder& holder, PageBuffer out);
-  bool SettleOne();
+  bool SettleTaken(std::optional<uint32_t> slot);
   void SettleSlot(Guest& guest, uint32_t slot);
   void Tally(Guest& guest, Lifetime lifetime, const Holder& holder, int64_t sign);
   void Release(Guest& guest, Lifetime lifetime, const Holder& holder);
   void DropHolder(Guest& guest, Lifetime lifetime, const Holder& holder);
-  uint64_t FlushShards(Guest& guest, Lifetime lifetime, const FlushScope& scope);
+  bool ShardConcerned(const LaneFilter& filter, uint32_t shard) const;
+  void ContinueFlushOf(Guest& guest, FlushProgress& progress);
 
   // Room.
   struct Weight {
@@ -122,7 +135,10 @@ class Store::Impl {
   Result<Domain*> DomainForLocked(const GuestOptions& options) TMEM_REQUIRES(lifecycle_);
   bool MakeSlack(Domain& domain) TMEM_REQUIRES(lifecycle_);
   void DestroyPools(Guest& guest, const bool (&lifetimes)[kLifetimes]);
-  uint64_t FlushDeadPool(Guest& guest, Pool& pool, uint64_t handle);
+  static void KillPoolLocked(Pool& pool);
+  void FreeDeadPool(Guest& guest, PoolHandle handle);
+  static FlushProgress DeadPoolProgress(const Pool& pool, uint64_t handle);
+  std::optional<FlushProgress> FindDeadPool(Guest& guest);
   void TakeBackAllCredits(Guest& guest);
   uint64_t FixedBytesOfGuest() const;
   GuestStatus StatusOfGuest(const Guest& guest) const;

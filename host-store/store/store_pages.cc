@@ -94,7 +94,7 @@ Outcome Store::Impl::Put(GuestId id, const PageKey& key, PageView page, uint32_t
   const KeyPath path = PathOf(*guest, pool, key);
   if (const auto refused = RefusePut(*guest, pool, path)) return *refused;
 
-  const std::optional<uint32_t> slot = AcquireLandingSlot();
+  const std::optional<uint32_t> slot = AcquireLandingSlot(guest->slot);
   if (!slot) return PutDirect(*guest, pool, path, page, tag);
   // The one read of memory that the guest may be changing: from here on the copy is the page.
   std::memcpy(landing_->Page(*slot).data(), page.data(), kPageBytes);
@@ -109,11 +109,13 @@ Outcome Store::Impl::Put(GuestId id, const PageKey& key, PageView page, uint32_t
   return outcome;
 }
 
-// When the buffer is full, the oldest landed page is settled to make room: whoever puts faster than
-// workers settle pays for it.
-std::optional<uint32_t> Store::Impl::AcquireLandingSlot() {
+// When the buffer is full, a page is settled to make room, the guest's own if there is one: whoever
+// puts faster than workers settle pays for it.
+std::optional<uint32_t> Store::Impl::AcquireLandingSlot(uint32_t guest) {
   std::optional<uint32_t> slot = landing_->Acquire();
-  if (!slot && SettleOne()) slot = landing_->Acquire();
+  if (!slot && (SettleTaken(landing_->Dequeue(guest)) || SettleTaken(landing_->DequeueAny()))) {
+    slot = landing_->Acquire();
+  }
   return slot;
 }
 
@@ -244,59 +246,111 @@ Outcome Store::Impl::CopyOut(Guest& guest, Lifetime lifetime, const Holder& hold
 
 // ---- flush ------------------------------------------------------------------------------------
 
-Store::FlushOutcome Store::Impl::Flush(GuestId id, PoolHandle handle, const ObjectId* object,
-                                       uint64_t first, uint64_t last, LaneFilter filter) {
+FlushProgress Store::Impl::BeginFlush(GuestId id, PoolHandle handle, const ObjectId* object,
+                                      uint64_t first, uint64_t last, LaneFilter filter) {
+  FlushProgress progress;
   GuestUse guest(Entry(id));
-  if (!guest) return {Outcome::kBadPool, 0};
+  if (!guest) {
+    progress.outcome = Outcome::kBadPool;
+    return progress;
+  }
   const Resolved pool = Resolve(*guest, handle);
-  if (pool.outcome != Outcome::kOk) return {pool.outcome, 0};
-  FlushScope scope{.guest = guest->slot,
-                   .pool_id = pool.pool_id,
-                   .pool = static_cast<uint64_t>(handle),
-                   .object = object,
-                   .first = first,
-                   .last = last,
-                   .filter = filter};
+  progress.outcome = pool.outcome;
+  if (pool.outcome != Outcome::kOk) return progress;
   guest->counters.flushes.fetch_add(1);
+  progress.pool = handle;
+  progress.kind =
+      pool.lifetime == Lifetime::kPersistent ? PoolKind::kPersistent : PoolKind::kEphemeral;
+  if (object != nullptr) progress.object = *object;
+  progress.first = progress.next = first;
+  progress.last = last;
+  progress.filter = filter;
   if (object != nullptr && first >> TMEM_LANE_BLOCK_SHIFT == last >> TMEM_LANE_BLOCK_SHIFT) {
     // All in one block, so in one shard.
-    const KeyPath path{scope.guest, scope.pool_id, scope.pool, *object, first};
-    if ((path.LaneHash() & (filter.key_lanes - 1)) != filter.lane) return {Outcome::kOk, 0};
-    scope.filter = {path.LaneHash() & (shard_count_ - 1), shard_count_};
+    const KeyPath path{guest->slot, pool.pool_id, static_cast<uint64_t>(handle), *object, first};
+    if ((path.LaneHash() & (filter.key_lanes - 1)) != filter.lane) return progress;
+    progress.shard = static_cast<uint32_t>(path.LaneHash() & (shard_count_ - 1));
+    progress.filter = {progress.shard, shard_count_};
   }
-  return {Outcome::kOk, FlushShards(*guest, pool.lifetime, scope)};
+  progress.done = false;
+  return progress;
 }
 
-uint64_t Store::Impl::FlushShards(Guest& guest, Lifetime lifetime, const FlushScope& scope) {
-  uint64_t pages = 0;
+// Shard and lane are low bits of the same hash.
+bool Store::Impl::ShardConcerned(const LaneFilter& filter, uint32_t shard) const {
+  const uint32_t common_bits = std::min(shard_count_, filter.key_lanes) - 1;
+  return (shard & common_bits) == (filter.lane & common_bits);
+}
+
+// Of one shard, or of more if there is nothing of it in the first.
+void Store::Impl::ContinueFlushOf(Guest& guest, FlushProgress& progress) {
+  const Lifetime lifetime =
+      progress.kind == PoolKind::kPersistent ? Lifetime::kPersistent : Lifetime::kEphemeral;
   Detached detached;
-  for (uint32_t shard = 0; shard < shard_count_; ++shard) {
-    // Shard and lane are low bits of the same hash.
-    FlushScope part = scope;
-    const uint32_t common_bits = std::min(shard_count_, scope.filter.key_lanes) - 1;
-    if ((shard & common_bits) != (scope.filter.lane & common_bits)) continue;
-    if (scope.filter.key_lanes <= shard_count_) part.filter = {0, 1};
-    for (bool done = false; !done; detached.Clear()) {
-      done = indexes_[IndexOf(lifetime)].shards[shard]->FlushPiece(part, detached);
-      for (const Holder& holder : detached) Release(guest, lifetime, holder);
-      pages += detached.size();
-    }
+  for (; progress.shard < shard_count_ && detached.size() == 0; ++progress.shard) {
+    if (!ShardConcerned(progress.filter, progress.shard)) continue;
+    FlushScope part{.guest = guest.slot,
+                    .pool_id = static_cast<uint32_t>(progress.pool),
+                    .pool = static_cast<uint64_t>(progress.pool),
+                    .object = progress.object ? &*progress.object : nullptr,
+                    .first = progress.next,
+                    .last = progress.last,
+                    .filter = progress.filter,
+                    .at_object = progress.at_object,
+                    .at_base = progress.at_base};
+    if (progress.filter.key_lanes <= shard_count_) part.filter = {0, 1};
+    const bool shard_done =
+        indexes_[IndexOf(lifetime)].shards[progress.shard]->FlushPiece(part, detached);
+    progress.next = shard_done ? progress.first : part.first;
+    progress.at_object = shard_done ? std::nullopt : part.at_object;
+    progress.at_base = shard_done ? std::nullopt : part.at_base;
+    if (!shard_done) break;
   }
-  guest.counters.pages_flushed.fetch_add(pages);
-  return pages;
+  while (progress.shard < shard_count_ && !ShardConcerned(progress.filter, progress.shard)) {
+    ++progress.shard;
+  }
+  for (const Holder& holder : detached) Release(guest, lifetime, holder);
+  progress.pages += detached.size();
+  guest.counters.pages_flushed.fetch_add(detached.size());
+  progress.done = progress.shard == shard_count_;
+  if (progress.done && progress.ends_pool) FreeDeadPool(guest, progress.pool);
+}
+
+size_t Store::Impl::ContinueFlush(GuestId id, FlushProgress& progress) {
+  GuestUse guest(Entry(id));
+  if (!guest) progress.done = true;
+  if (progress.done) return 0;
+  const uint64_t pages = progress.pages;
+  ContinueFlushOf(*guest, progress);
+  return progress.pages - pages;
+}
+
+Store::FlushOutcome Store::Impl::FinishFlush(GuestId guest, FlushProgress progress) {
+  while (!progress.done) ContinueFlush(guest, progress);
+  return {progress.outcome, progress.pages};
 }
 
 // ---- settle -----------------------------------------------------------------------------------
 
 size_t Store::Impl::Settle(size_t max_pages) {
   size_t pages = 0;
-  while (pages < max_pages && SettleOne()) ++pages;
+  while (pages < max_pages && SettleTaken(landing_->DequeueAny())) ++pages;
   return pages;
 }
 
-// False when nothing is queued.
-bool Store::Impl::SettleOne() {
-  const std::optional<uint32_t> slot = landing_->Dequeue();
+size_t Store::Impl::SettleOf(GuestId guest, size_t max_pages) {
+  size_t pages = 0;
+  while (pages < max_pages && SettleTaken(landing_->Dequeue(Entered(guest)))) ++pages;
+  return pages;
+}
+
+bool Store::Impl::MustSettle(GuestId guest) const {
+  const uint32_t slot = Entered(guest);
+  return landing_->queued_of(slot) != 0 && landing_->TakesTooMuch(slot);
+}
+
+// False when nothing was queued.
+bool Store::Impl::SettleTaken(std::optional<uint32_t> slot) {
   if (!slot) return false;
   {
     // The guest may have gone and its number may be another's: but then this slot is held by no

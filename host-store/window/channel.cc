@@ -7,6 +7,15 @@
 #include "host-store/window/shared_memory_access.h"
 
 namespace tmem {
+namespace {
+
+// Puts are published in groups: nobody waits for one. What is waited for is published one by one.
+constexpr std::uint64_t kPublishEvery = 8;
+
+// A guest that waits for free slots is told after so many, even if there is more in the lane.
+constexpr std::uint64_t kRingEvery = 32;
+
+}  // namespace
 
 Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBell& bell,
                  const ChannelOptions& options)
@@ -15,7 +24,7 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
       window_(window),
       bell_(bell),
       options_(options),
-      done_(window.lane_count(), 0) {
+      lanes_(window.lane_count()) {
   window_.PublishGeometry();
   tmem_host_page& host = window_.host_page();
   host.features_offered = options_.features;
@@ -32,70 +41,161 @@ bool Channel::RegistrationPending() const {
 
 bool Channel::CountersMatch(std::uint32_t lane, std::uint64_t posted) const {
   const LaneView& view = window_.lane(lane);
-  const std::uint64_t done = done_[lane];
+  const std::uint64_t done = lanes_[lane].done;
   // Unsigned distance: a `posted` below `done` is a huge one.
   return posted - done <= view.ring_entries() && LoadRelaxed(view.head().done) == done;
 }
 
 bool Channel::HasWork() const {
-  if (RegistrationPending()) return true;
+  if (RegistrationPending() || reaping_) return true;
   if (!registered_) return false;
   for (std::uint32_t lane = 0; lane < window_.lane_count(); ++lane) {
     const std::uint64_t posted = LoadAcquire(window_.lane(lane).head().posted);
-    if (posted != done_[lane] || !CountersMatch(lane, posted)) return true;
+    if (posted != lanes_[lane].done || !CountersMatch(lane, posted)) return true;
   }
   return false;
 }
 
-Channel::Visited Channel::Visit() {
-  PublishNotices();
-  if (RegistrationPending()) return {0, Register()};
-  Visited visited{0, Event::kNone};
-  if (!registered_) return visited;
-  bool guest_waits = false;
+Channel::Work Channel::Look() {
+  if (RegistrationPending()) return Work::kUrgent;
+  Work work = reaping_ ? Work::kPlain : Work::kNone;
+  if (!registered_) return work;
+  if (!LookAtLanes()) return Work::kUrgent;
   for (std::uint32_t lane = 0; lane < window_.lane_count(); ++lane) {
-    const std::uint64_t posted = LoadAcquire(window_.lane(lane).head().posted);
-    if (!CountersMatch(lane, posted)) {
-      Reset();
-      return {visited.completed, Event::kReset};
-    }
-    const std::uint64_t completed = VisitLane(lane, posted);
-    if (completed == 0) continue;
-    visited.completed += completed;
-    guest_waits |= LoadRelaxed(window_.lane(lane).head().guest_waits) != 0;
+    if (lanes_[lane].posted == lanes_[lane].done) continue;
+    if (IsUrgent(lane)) return Work::kUrgent;
+    work = Work::kPlain;
   }
+  return work;
+}
+
+bool Channel::LookAtLanes() {
+  for (std::uint32_t number = 0; number < window_.lane_count(); ++number) {
+    Lane& lane = lanes_[number];
+    const LaneView& view = window_.lane(number);
+    const std::uint64_t posted = LoadAcquire(view.head().posted);
+    if (!CountersMatch(number, posted)) return false;
+    if (posted == lane.posted) continue;
+    lane.posted = posted;
+    // Who waits posts what he waits for and hands over at once, so it is last. Only a hint, so it
+    // may be read although it is not yet taken.
+    const tmem_u8 last = LoadRelaxed(view.Entry(posted - 1).op);
+    if (last == TMEM_OP_GET || number == window_.control_lane()) lane.urgent_until = posted;
+  }
+  return true;
+}
+
+bool Channel::IsUrgent(std::uint32_t number) const {
+  const Lane& lane = lanes_[number];
+  if (lane.done < lane.urgent_until) return true;
+  return lane.done != lane.posted && LoadRelaxed(window_.lane(number).head().guest_waits) != 0;
+}
+
+Channel::Visited Channel::Visit(WorkUnits max_units) {
+  PublishNotices();
+  units_ = 0;
+  if (RegistrationPending()) {
+    const Event event = Register();
+    return {0, kRegistrationUnits, event};
+  }
+  Visited visited{0, 0, Event::kNone};
+  if (registered_) {
+    if (!LookAtLanes()) {
+      Reset();
+      return {0, kRegistrationUnits, Event::kReset};
+    }
+    VisitLanes(Work::kUrgent, max_units, visited);
+    if (visited.units == 0) VisitLanes(Work::kPlain, max_units, visited);
+  }
+  if (reaping_) ReapSome();  // also in a flood: what a dead pool holds others may need
+  visited.units = units_;
   if (visited.completed != 0) {
     counters_.visits.Add();
     StoreRelaxed(window_.host_page().heartbeat, ++heartbeat_);
     TopUpCredits();
     PublishNotices();
   }
-  if (guest_waits) RingGuest();
+  counters_.work_units.Add(visited.units);
   return visited;
 }
 
-std::uint64_t Channel::VisitLane(std::uint32_t lane, std::uint64_t posted) {
-  const LaneView& view = window_.lane(lane);
-  std::uint64_t& done = done_[lane];
-  const std::uint64_t batch = std::min(posted - done, kLaneBatch);
-  if (batch == 0) return 0;
-  for (std::uint64_t i = 0; i < batch; ++i) {
-    tmem_desc& entry = view.Entry(done + i);
-    const tmem_desc desc = CopyOnce(entry);
-    const Completion completion = Execute(lane, desc);
-    StoreRelaxed(entry.value, completion.value);
-    StoreRelaxed(entry.tag, completion.tag);
-    StoreRelaxed(entry.flags, completion.flags);
-    StoreRelaxed(entry.status, static_cast<tmem_u16>(completion.status));
-    counters_
-        .operations[OpPosition(desc.op)]
-                   [StatusPosition(static_cast<std::uint16_t>(completion.status))]
-        .Add();
+void Channel::VisitLanes(Work work, WorkUnits max_units, Visited& visited) {
+  bool guest_sleeps = false;
+  const std::uint32_t first = next_lane_;
+  for (std::uint32_t i = 0; i < window_.lane_count() && units_ < max_units; ++i) {
+    const std::uint32_t lane = (first + i) % window_.lane_count();
+    if (lanes_[lane].done == lanes_[lane].posted) continue;
+    if (work == Work::kUrgent && !IsUrgent(lane)) continue;
+    // A lane that was not finished comes last next time.
+    next_lane_ = (lane + 1) % window_.lane_count();
+    visited.completed += VisitLane(lane, max_units);
+    guest_sleeps |= GuestSleepsOn(lane);
   }
-  done += batch;
-  StoreRelease(view.head().done, done);
-  FullFence();  // before the caller loads guest_waits
-  return batch;
+  visited.units = units_;
+  if (guest_sleeps) RingGuest();
+}
+
+std::uint64_t Channel::VisitLane(std::uint32_t number, WorkUnits max_units) {
+  Lane& lane = lanes_[number];
+  const std::uint64_t first = lane.done;
+  std::uint64_t at = first;
+  while (at != lane.posted && units_ < max_units && ExecuteNext(number, at)) {
+    ++at;
+    if (at - lane.done == kPublishEvery || at <= lane.urgent_until) PublishDone(number, at);
+  }
+  if (at != lane.done) PublishDone(number, at);
+  lane.unrung += at - first;
+  return at - first;
+}
+
+// False if it is not finished yet.
+bool Channel::ExecuteNext(std::uint32_t number, std::uint64_t at) {
+  const LaneView& view = window_.lane(number);
+  Lane& lane = lanes_[number];
+  tmem_desc& entry = view.Entry(at);
+  __builtin_prefetch(&view.Entry(at + 1));
+  std::optional<Completion> completion;
+  tmem_u8 op = 0;
+  if (lane.flush) {
+    op = lane.flush->desc.op;
+    completion = ContinueFlush(number);
+  } else {
+    const tmem_desc desc = CopyOnce(entry);
+    op = desc.op;
+    units_ += kDescriptorUnits;
+    completion = Execute(number, desc);
+  }
+  if (!completion) return false;
+  StoreRelaxed(entry.value, completion->value);
+  StoreRelaxed(entry.tag, completion->tag);
+  StoreRelaxed(entry.flags, completion->flags);
+  StoreRelaxed(entry.status, static_cast<tmem_u16>(completion->status));
+  counters_
+      .operations[OpPosition(op)][StatusPosition(static_cast<std::uint16_t>(completion->status))]
+      .Add();
+  return true;
+}
+
+void Channel::PublishDone(std::uint32_t number, std::uint64_t done) {
+  lanes_[number].done = done;
+  StoreRelease(window_.lane(number).head().done, done);
+}
+
+// Asked when a lane is done with, or when much of it is: a guest that waits for a batch is not rung
+// for each part of it. Whenever a lane has run empty it has been asked, so none sleeps for ever.
+bool Channel::GuestSleepsOn(std::uint32_t number) {
+  Lane& lane = lanes_[number];
+  const bool finished = lane.done == lane.posted || lane.done == lane.urgent_until;
+  if (lane.unrung == 0 || (!finished && lane.unrung < kRingEvery)) return false;
+  lane.unrung = 0;
+  FullFence();  // after `done`, before guest_waits
+  return LoadRelaxed(window_.lane(number).head().guest_waits) != 0;
+}
+
+void Channel::ReapSome() {
+  const std::uint64_t pages = reaped_.pages;
+  reaping_ = store_.Reap(guest_, reaped_);
+  units_ += kFlushPieceUnits + (reaped_.pages - std::min(pages, reaped_.pages)) * kFlushedPageUnits;
 }
 
 void Channel::Wake() {
@@ -147,10 +247,12 @@ Channel::Event Channel::Register() {
   return Event::kRegistered;
 }
 
-// Everything the channel had is gone: pools, credits, counters.
+// Everything the channel had is gone: pools, credits, counters. Only the memory goes later.
 void Channel::StartOver() {
-  store_.ResetGuest(guest_);
-  std::fill(done_.begin(), done_.end(), 0);
+  store_.BeginResetGuest(guest_);
+  reaping_ = true;
+  reaped_ = {};
+  std::fill(lanes_.begin(), lanes_.end(), Lane{});
   pools_.clear();
   has_persistent_pool_ = false;
   credits_granted_ = 0;
@@ -192,6 +294,7 @@ bool Channel::CreditsLow() const {
 
 void Channel::TopUpCredits() {
   if (!has_persistent_pool_ || freeze_ != FreezeState::kOpen) return;
+  if (credits_granted_ - credits_spent_ >= options_.credit_window) return;
   const std::uint64_t granted = store_.TopUpCredits(guest_, options_.credit_window);
   if (granted == credits_granted_) return;
   credits_granted_ = granted;

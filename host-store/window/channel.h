@@ -4,6 +4,7 @@
 #define HOST_STORE_WINDOW_CHANNEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "abi/tmem_abi.h"
@@ -11,6 +12,7 @@
 #include "host-store/window/channel_counters.h"
 #include "host-store/window/decoder.h"
 #include "host-store/window/window_view.h"
+#include "host-store/window/work_units.h"
 
 namespace tmem {
 
@@ -32,24 +34,38 @@ struct ChannelOptions {
 // 1. Registration: the guest's request destroys what the channel had (K5), zeroes the lanes and
 // their
 //    counters, and is answered. Before the first one no lane is looked at.
-// 2. Lanes: Visit takes at most kLaneBatch descriptors of each, in order, executes and completes
-// them.
-//    The counters are this object's own; those in the window are compared with them, and a
-//    difference resets the channel (X3).
-// 3. Kick suppression: Wake and PrepareSleep write `awake`; see abi/README.md section 4.
+//    The pages of its former pools go piece by piece, in later visits.
+// 2. Lanes: Visit takes descriptors, each lane's in order, executes and completes them, until it
+// has
+//    done as many units of work as it was given. Lanes in which somebody waits come first, and
+//    while there are any the others are left for a later visit. A long flush is one that a later
+//    visit goes on with; its lane waits for it, other lanes do not. The counters are this object's
+//    own; those in the window are compared with them, and a difference resets the channel (X3).
+// 3. Completions are published as they come, so that a guest copies out one page while the next is
+//    unpacked.
+// 4. Kick suppression: Wake and PrepareSleep write `awake`; see abi/README.md section 4.
 //
-// Thread rule: one thread at a time, except counters(). Cost of a visit without work: two loads a
-// lane. A visit is bounded: 9 lanes x 16 descriptors in a usual window.
+// Thread rule: one thread at a time, except counters(). Cost of a look without work: two loads a
+// lane.
 class Channel {
  public:
-  // Descriptors of a lane taken in one visit: long enough to make a batch of a read-ahead, short
-  // enough that a waiting get is not behind more than 0.2 ms of landing in other lanes.
-  static constexpr std::uint64_t kLaneBatch = 16;
+  // Units of one visit, 16 us: what anybody else may have to wait for. It may be exceeded by the
+  // last descriptor or piece of a flush, and by a piece of a former pool.
+  static constexpr WorkUnits kVisitUnits = 160;
+  static constexpr WorkUnits kMaxVisitUnits =
+      kVisitUnits + kDescriptorUnits +
+      2 * (kFlushPieceUnits + Store::kFlushPiecePages * kFlushedPageUnits);
 
   enum class Event : std::uint8_t { kNone, kRegistered, kRegistrationRefused, kReset };
   struct Visited {
     std::uint64_t completed;
+    WorkUnits units;
     Event event;
+  };
+  enum class Work : std::uint8_t {
+    kNone,
+    kPlain,
+    kUrgent,  // the guest waits for it: gets, and whatever is before them in their lanes
   };
 
   // `window` is zeroed memory that no guest has seen. Writes geometry and host page.
@@ -60,7 +76,9 @@ class Channel {
 
   // Whether a visit would find anything. Wrong counters are work too.
   bool HasWork() const;
-  Visited Visit();
+  // The same, with what kind of work it is.
+  Work Look();
+  Visited Visit(WorkUnits max_units = kVisitUnits);
 
   // Says that the lanes are polled. After a sleep.
   void Wake();
@@ -92,6 +110,19 @@ class Channel {
     PoolHandle handle;
     PoolKind kind;
   };
+  // The descriptor at `done`, begun and not finished.
+  struct LongFlush {
+    tmem_desc desc;
+    FlushProgress progress;
+  };
+  // This side's own copies; the window's are never trusted.
+  struct Lane {
+    std::uint64_t done = 0;
+    std::uint64_t posted = 0;        // as last looked at
+    std::uint64_t urgent_until = 0;  // somebody waits for what is before this
+    std::uint64_t unrung = 0;        // completed since the guest was last asked whether it sleeps
+    std::optional<LongFlush> flush = {};
+  };
   enum class FreezeState : std::uint8_t { kOpen, kDraining, kFrozen };
 
   bool RegistrationPending() const;
@@ -100,12 +131,22 @@ class Channel {
   void StartOver();
   void Reset();
   bool CountersMatch(std::uint32_t lane, std::uint64_t posted) const;
-  std::uint64_t VisitLane(std::uint32_t lane, std::uint64_t posted);
+  // False if some lane's counters are wrong.
+  bool LookAtLanes();
+  bool IsUrgent(std::uint32_t lane) const;
+  void VisitLanes(Work work, WorkUnits max_units, Visited& visited);
+  std::uint64_t VisitLane(std::uint32_t lane, WorkUnits max_units);
+  bool ExecuteNext(std::uint32_t lane, std::uint64_t at);
+  void PublishDone(std::uint32_t lane, std::uint64_t done);
+  bool GuestSleepsOn(std::uint32_t lane);
+  void ReapSome();
   void PublishNotices();
   void RingGuest();
   const Pool* FindPool(PoolHandle handle) const;
 
-  Completion Execute(std::uint32_t lane, const tmem_desc& desc);
+  // Nothing while the descriptor is a flush that is not finished.
+  std::optional<Completion> Execute(std::uint32_t lane, const tmem_desc& desc);
+  std::optional<Completion> ContinueFlush(std::uint32_t lane);
   Completion Put(std::uint32_t lane, const op::Put& put);
   Completion PutFilled(const op::PutFilled& put);
   Completion FinishPut(const PageKey& key, Outcome outcome);
@@ -113,7 +154,7 @@ class Channel {
   Completion Get(std::uint32_t lane, const op::Get& get);
   Completion Refuse(const op::Refused& refused);
   Completion CreatePool(const op::PoolCreate& create);
-  Completion DestroyPool(const op::PoolDestroy& destroy);
+  FlushProgress DestroyPool(const op::PoolDestroy& destroy);
   Completion ReturnCredits(const op::CreditReturn& back);
 
   Store& store_;
@@ -122,8 +163,11 @@ class Channel {
   GuestBell& bell_;
   const ChannelOptions options_;
 
-  // This side's own copies; the window's are never trusted.
-  std::vector<std::uint64_t> done_;  // by lane; what was taken is done when a visit ends
+  std::vector<Lane> lanes_;
+  std::uint32_t next_lane_ = 0;  // where the next visit begins
+  WorkUnits units_ = 0;          // of the visit in progress
+  bool reaping_ = false;
+  FlushProgress reaped_;
   std::uint64_t answered_request_ = 0;
   bool registered_ = false;
   std::uint64_t features_ = 0;

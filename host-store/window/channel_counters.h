@@ -30,7 +30,12 @@ struct ChannelCounters {
   Counter rings_received;      // the guest rang, counted when the worker sleeps next
   Counter notifications_sent;  // the host rang the guest
   Counter visits;              // that found work
-  Counter cpu_ns;              // a worker's CPU time in those visits
+  Counter work_units;          // done in those visits, see work_units.h
+  Counter settle_units;        // done to settle this guest's pages
+  // A worker's CPU time for this guest: visits, and the two that follow.
+  Counter cpu_ns;
+  Counter settle_cpu_ns;  // compressing its pages
+  Counter poll_cpu_ns;    // looking for more of its work before sleeping
   // Completed descriptors by kOpNames and kStatusNames.
   std::array<std::array<Counter, kStatusNames.size()>, kOpNames.size()> operations;
 };

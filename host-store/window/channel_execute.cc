@@ -22,19 +22,20 @@ void FillSlot(PageBuffer slot, std::uint64_t word) {
 
 }  // namespace
 
-Channel::Completion Channel::Execute(std::uint32_t lane, const tmem_desc& desc) {
+std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tmem_desc& desc) {
   const std::uint32_t key_lanes = window_.geometry().key_lanes;
   const Operation operation =
       Decode(desc, {lane, key_lanes, window_.lane(lane).slots(), features_});
   const LaneFilter filter{lane, key_lanes};
-  const auto flushed = [](const Store::FlushOutcome& outcome) {
-    return Completion{.status = StatusOf(outcome.outcome), .value = outcome.pages};
+  const auto flush = [&](const FlushProgress& begun) {
+    lanes_[lane].flush = LongFlush{desc, begun};
+    return ContinueFlush(lane);
   };
   return std::visit(
-      [&](const auto& checked) -> Completion {
+      [&](const auto& checked) -> std::optional<Completion> {
         using T = std::decay_t<decltype(checked)>;
         if constexpr (std::is_same_v<T, op::Nop>) {
-          return {.status = TMEM_STATUS_OK};
+          return Completion{.status = TMEM_STATUS_OK};
         } else if constexpr (std::is_same_v<T, op::Put>) {
           return Put(lane, checked);
         } else if constexpr (std::is_same_v<T, op::PutFilled>) {
@@ -42,19 +43,20 @@ Channel::Completion Channel::Execute(std::uint32_t lane, const tmem_desc& desc) 
         } else if constexpr (std::is_same_v<T, op::Get>) {
           return Get(lane, checked);
         } else if constexpr (std::is_same_v<T, op::Flush>) {
-          return flushed(store_.Flush(guest_, checked.pool, checked.object, checked.range, filter));
+          return flush(
+              store_.BeginFlush(guest_, checked.pool, checked.object, checked.range, filter));
         } else if constexpr (std::is_same_v<T, op::FlushObject>) {
-          return flushed(store_.FlushObject(guest_, checked.pool, checked.object, filter));
+          return flush(store_.BeginFlushObject(guest_, checked.pool, checked.object, filter));
         } else if constexpr (std::is_same_v<T, op::FlushPool>) {
-          return flushed(store_.FlushPool(guest_, checked.pool, filter));
+          return flush(store_.BeginFlushPool(guest_, checked.pool, filter));
         } else if constexpr (std::is_same_v<T, op::PoolCreate>) {
           return CreatePool(checked);
         } else if constexpr (std::is_same_v<T, op::PoolDestroy>) {
-          return DestroyPool(checked);
+          return flush(DestroyPool(checked));
         } else if constexpr (std::is_same_v<T, op::CreditReturn>) {
           return ReturnCredits(checked);
         } else if constexpr (std::is_same_v<T, op::Report>) {
-          return {.status = TMEM_STATUS_UNSUPPORTED};  // the feature is not offered yet
+          return Completion{.status = TMEM_STATUS_UNSUPPORTED};  // the feature is not offered yet
         } else {
           return Refuse(checked);
         }
@@ -62,8 +64,23 @@ Channel::Completion Channel::Execute(std::uint32_t lane, const tmem_desc& desc) 
       operation);
 }
 
+// One piece.
+std::optional<Channel::Completion> Channel::ContinueFlush(std::uint32_t lane) {
+  FlushProgress& progress = lanes_[lane].flush->progress;
+  if (!progress.done) {
+    units_ += kFlushPieceUnits;
+    units_ += store_.ContinueFlush(guest_, progress) * kFlushedPageUnits;
+    if (!progress.done) return std::nullopt;
+  }
+  const Completion completion{.status = StatusOf(progress.outcome), .value = progress.pages};
+  lanes_[lane].flush.reset();
+  return completion;
+}
+
 Channel::Completion Channel::Put(std::uint32_t lane, const op::Put& put) {
   if (TagOfEphemeral(put.key, put.tag)) return Refuse({TMEM_STATUS_BAD_FIELD, put.key});
+  if (store_.MustSettle(guest_)) units_ += store_.SettleOf(guest_, 1) * kSettledPageUnits;
+  units_ += kLandedPageUnits;
   // The store reads the slot exactly once, into its landing buffer: that is the protective copy.
   const PageView page = window_.lane(lane).Slot(put.slot);
   return FinishPut(put.key, store_.Put(guest_, put.key, page, put.tag));
@@ -96,7 +113,10 @@ Channel::Completion Channel::Get(std::uint32_t lane, const op::Get& get) {
   if (result.outcome != Outcome::kOk) return completion;
   completion.tag = result.tag;
   completion.value = get.slot;
-  if (!result.filled) return completion;
+  if (!result.filled) {
+    units_ += kGotPageUnits;
+    return completion;
+  }
   if ((features_ & TMEM_FEATURE_FILL) != 0) {
     completion.flags = TMEM_DESC_FILL;
     completion.value = result.fill_word;
@@ -123,13 +143,13 @@ Channel::Completion Channel::CreatePool(const op::PoolCreate& create) {
   return {.status = TMEM_STATUS_OK, .value = static_cast<std::uint64_t>(created.pool)};
 }
 
-Channel::Completion Channel::DestroyPool(const op::PoolDestroy& destroy) {
-  const Store::FlushOutcome outcome = store_.DestroyPool(guest_, destroy.pool);
+FlushProgress Channel::DestroyPool(const op::PoolDestroy& destroy) {
+  const FlushProgress begun = store_.BeginDestroyPool(guest_, destroy.pool);
   std::erase_if(pools_, [&](const Pool& pool) { return pool.handle == destroy.pool; });
   has_persistent_pool_ = std::any_of(pools_.begin(), pools_.end(), [](const Pool& pool) {
     return pool.kind == PoolKind::kPersistent;
   });
-  return {.status = StatusOf(outcome.outcome), .value = outcome.pages};
+  return begun;
 }
 
 Channel::Completion Channel::ReturnCredits(const op::CreditReturn& back) {

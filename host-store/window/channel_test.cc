@@ -273,11 +273,61 @@ TEST_F(ChannelTest, AFullRingIsTakenInBoundedVisits) {
   std::uint64_t completed = 0;
   while (channel_->HasWork()) {
     const Channel::Visited visited = channel_->Visit();
-    EXPECT_LE(visited.completed, view().lane_count() * Channel::kLaneBatch);
+    EXPECT_LE(visited.units, Channel::kMaxVisitUnits);
     ASSERT_GT(visited.completed, 0u);
     completed += visited.completed;
   }
   EXPECT_EQ(completed, 8 * 256 + 64u);
+}
+
+// F3: a flush that takes several visits removes what came before it in its lane, and nothing else.
+TEST_F(ChannelTest, APutBehindALongFlushStays) {
+  Register();
+  const std::uint64_t pool = guest_.CreatePool(TMEM_POOL_EPHEMERAL);
+  const TestKey key{pool, 1, 0};
+  const std::uint32_t lane = guest_.LaneOf(key);
+  for (std::uint64_t i = 0; i < 4096; ++i) {
+    ASSERT_EQ(store_->PutFilled(id_, {PoolHandle{pool}, {{1, 0, 0}}, i}, i, 0), Outcome::kOk);
+  }
+  visit_on_kick_ = false;
+  const std::uint64_t flush = guest_.Stage(lane, TestGuest::KeyDesc(TMEM_OP_FLUSH_OBJECT, key));
+  tmem_desc put = TestGuest::KeyDesc(TMEM_OP_PUT, key);
+  put.flags = TMEM_DESC_FILL;
+  put.value = 77;
+  (void)guest_.Stage(lane, put);
+  StoreRelease(view().lane(lane).head().posted, tmem_u64{guest_.posted(lane)});
+  int visits = 0;
+  while (channel_->HasWork()) {
+    EXPECT_LE(channel_->Visit().units, Channel::kMaxVisitUnits);
+    ++visits;
+  }
+  EXPECT_GT(visits, 10);
+  visit_on_kick_ = true;
+  EXPECT_GT(guest_.Result(lane, flush).value, 200u);
+  TestPage page;
+  ASSERT_EQ(guest_.Get(key, page), TMEM_STATUS_OK);
+  std::uint64_t word = 0;
+  std::memcpy(&word, page.data(), sizeof word);
+  EXPECT_EQ(word, 77u);
+  // Other lanes' keys are for their own flushes.
+  EXPECT_GT(store_->StatusOf(id_).ephemeral_pages, 3000u);
+}
+
+// A guest that waits copies one page out while the next is unpacked.
+TEST_F(ChannelTest, GetsAreDoneOneByOne) {
+  Register();
+  const std::uint64_t pool = guest_.CreatePool(TMEM_POOL_EPHEMERAL);
+  const TestKey key{pool, 1, 0};
+  const std::uint32_t lane = guest_.LaneOf(key);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    (void)guest_.Stage(lane, TestGuest::KeyDesc(TMEM_OP_GET, {pool, 1, i}));
+  }
+  StoreRelease(view().lane(lane).head().posted, tmem_u64{guest_.posted(lane)});
+  const std::uint64_t done = view().lane(lane).head().done;
+  for (std::uint64_t i = 1; i <= 3; ++i) {
+    (void)channel_->Visit(1);
+    EXPECT_EQ(view().lane(lane).head().done, done + i);
+  }
 }
 
 TEST_F(ChannelTest, CreditsComeWithThePersistentPoolAndAreCounted) {

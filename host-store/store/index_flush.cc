@@ -8,7 +8,7 @@ namespace tmem {
 namespace {
 
 // Blocks and objects looked at under one hold of the lock, including those that another lane owns.
-constexpr size_t kMaxSteps = 64;
+constexpr size_t kMaxSteps = Store::kFlushPieceSteps;
 
 }  // namespace
 
@@ -40,8 +40,8 @@ bool IndexShard::FlushBlockLocked(const FlushScope& scope, RecordNumber number, 
 // Block by block, by hash: for ranges shorter than the object's list.
 bool IndexShard::ProbeRangeLocked(FlushScope& scope, RecordNumber object, Detached& detached,
                                   Garbage& garbage) {
-  for (size_t steps = 0;; ++steps) {
-    if (steps == kMaxSteps) return false;
+  for (;; ++scope.steps) {
+    if (scope.steps >= kMaxSteps) return false;
     const uint64_t base = scope.first >> TMEM_LANE_BLOCK_SHIFT;
     const RecordNumber block = FindBlockLocked(object, base);
     if (block != 0) {
@@ -62,10 +62,10 @@ bool IndexShard::WalkObjectLocked(FlushScope& scope, RecordNumber object, Detach
   RecordNumber block = scope.at_base ? FindBlockLocked(object, *scope.at_base) : 0;
   if (block == 0) block = Object(object).first_block;
   scope.at_base.reset();
-  for (size_t steps = 0; block != 0; ++steps) {
+  for (; block != 0; ++scope.steps) {
     const RecordNumber next = Block(block).next;
     const uint64_t base = Block(block).base;
-    if (steps == kMaxSteps || !FlushBlockLocked(scope, block, detached, garbage)) {
+    if (scope.steps >= kMaxSteps || !FlushBlockLocked(scope, block, detached, garbage)) {
       scope.at_base = base;
       return false;
     }
@@ -84,10 +84,10 @@ bool IndexShard::WalkPoolLocked(FlushScope& scope, Detached& detached, Garbage& 
   scope.at_object.reset();
   // The pool may have ended since its handle was looked up, and its place be another pool's.
   if (object != 0 && Object(object).pool != scope.pool) return true;
-  for (size_t steps = 0; object != 0; ++steps) {
+  for (; object != 0; ++scope.steps) {
     const RecordNumber next = Object(object).next;
     const ObjectId id{Object(object).id};
-    if (steps == kMaxSteps || !WalkObjectLocked(scope, object, detached, garbage)) {
+    if (scope.steps >= kMaxSteps || !WalkObjectLocked(scope, object, detached, garbage)) {
       scope.at_object = id;
       return false;
     }

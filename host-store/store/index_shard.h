@@ -32,6 +32,7 @@ struct FlushScope {
   // Where to go on; by value, since any record may have become another's meanwhile.
   std::optional<ObjectId> at_object = {};
   std::optional<uint64_t> at_base = {};
+  size_t steps = 0;  // blocks and objects looked at in this piece
 };
 
 // Holders that were taken out of the index under its lock, to be released after it.

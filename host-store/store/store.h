@@ -70,6 +70,7 @@ struct LaneFilter {
 struct FlushProgress {
   Outcome outcome = Outcome::kOk;  // kOk, kBadPool, kStalePool
   uint64_t pages = 0;              // gone so far
+  uint64_t steps = 0;              // blocks and objects looked at so far
   bool done = true;
 
   // What it covers, and where to go on: the store's business.
@@ -192,9 +193,11 @@ class Store {
   FlushProgress BeginFlushObject(GuestId guest, PoolHandle pool, const ObjectId& object,
                                  LaneFilter filter);
   FlushProgress BeginFlushPool(GuestId guest, PoolHandle pool, LaneFilter filter);
-  // Removes at most kFlushPiecePages more; returns how many.
+  // Removes at most kFlushPiecePages more, and looks at no more than kFlushPieceSteps blocks and
+  // objects for them, whether it finds anything or not. Returns how many it removed.
   size_t ContinueFlush(GuestId guest, FlushProgress& progress);
   static constexpr size_t kFlushPiecePages = 16;
+  static constexpr size_t kFlushPieceSteps = 32;
 
   // Puts are refused (X2) or accepted again; gets and flushes work either way.
   enum class Admission : uint8_t { kOpen, kFrozen };

@@ -282,13 +282,18 @@ bool Store::Impl::ShardConcerned(const LaneFilter& filter, uint32_t shard) const
   return (shard & common_bits) == (filter.lane & common_bits);
 }
 
-// Of one shard, or of more if there is nothing of it in the first.
+// Of one shard.
 void Store::Impl::ContinueFlushOf(Guest& guest, FlushProgress& progress) {
+  const auto skip_shards = [&] {
+    while (progress.shard < shard_count_ && !ShardConcerned(progress.filter, progress.shard)) {
+      ++progress.shard;
+    }
+  };
   const Lifetime lifetime =
       progress.kind == PoolKind::kPersistent ? Lifetime::kPersistent : Lifetime::kEphemeral;
   Detached detached;
-  for (; progress.shard < shard_count_ && detached.size() == 0; ++progress.shard) {
-    if (!ShardConcerned(progress.filter, progress.shard)) continue;
+  skip_shards();
+  if (progress.shard < shard_count_) {
     FlushScope part{.guest = guest.slot,
                     .pool_id = static_cast<uint32_t>(progress.pool),
                     .pool = static_cast<uint64_t>(progress.pool),
@@ -304,10 +309,9 @@ void Store::Impl::ContinueFlushOf(Guest& guest, FlushProgress& progress) {
     progress.next = shard_done ? progress.first : part.first;
     progress.at_object = shard_done ? std::nullopt : part.at_object;
     progress.at_base = shard_done ? std::nullopt : part.at_base;
-    if (!shard_done) break;
-  }
-  while (progress.shard < shard_count_ && !ShardConcerned(progress.filter, progress.shard)) {
-    ++progress.shard;
+    progress.steps += part.steps;
+    if (shard_done) ++progress.shard;
+    skip_shards();
   }
   for (const Holder& holder : detached) Release(guest, lifetime, holder);
   progress.pages += detached.size();

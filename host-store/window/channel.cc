@@ -193,9 +193,15 @@ bool Channel::GuestSleepsOn(std::uint32_t number) {
 }
 
 void Channel::ReapSome() {
-  const std::uint64_t pages = reaped_.pages;
+  if (reaped_.done) reaped_ = {};
+  const FlushProgress before = reaped_;
   reaping_ = store_.Reap(guest_, reaped_);
-  units_ += kFlushPieceUnits + (reaped_.pages - std::min(pages, reaped_.pages)) * kFlushedPageUnits;
+  units_ += UnitsSince(before, reaped_);
+}
+
+WorkUnits Channel::UnitsSince(const FlushProgress& before, const FlushProgress& now) {
+  return kDescriptorUnits + (now.steps - before.steps) * kFlushStepUnits +
+         (now.pages - before.pages) * kFlushedPageUnits;
 }
 
 void Channel::Wake() {

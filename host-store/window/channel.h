@@ -54,7 +54,8 @@ class Channel {
   static constexpr WorkUnits kVisitUnits = 160;
   static constexpr WorkUnits kMaxVisitUnits =
       kVisitUnits + kDescriptorUnits +
-      2 * (kFlushPieceUnits + Store::kFlushPiecePages * kFlushedPageUnits);
+      2 * (kDescriptorUnits + (Store::kFlushPieceSteps + 1) * kFlushStepUnits +
+           Store::kFlushPiecePages * kFlushedPageUnits);
 
   enum class Event : std::uint8_t { kNone, kRegistered, kRegistrationRefused, kReset };
   struct Visited {
@@ -140,6 +141,7 @@ class Channel {
   void PublishDone(std::uint32_t lane, std::uint64_t done);
   bool GuestSleepsOn(std::uint32_t lane);
   void ReapSome();
+  static WorkUnits UnitsSince(const FlushProgress& before, const FlushProgress& now);
   void PublishNotices();
   void RingGuest();
   const Pool* FindPool(PoolHandle handle) const;

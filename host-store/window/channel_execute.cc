@@ -68,8 +68,9 @@ std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tm
 std::optional<Channel::Completion> Channel::ContinueFlush(std::uint32_t lane) {
   FlushProgress& progress = lanes_[lane].flush->progress;
   if (!progress.done) {
-    units_ += kFlushPieceUnits;
-    units_ += store_.ContinueFlush(guest_, progress) * kFlushedPageUnits;
+    const FlushProgress before = progress;
+    store_.ContinueFlush(guest_, progress);
+    units_ += UnitsSince(before, progress);
     if (!progress.done) return std::nullopt;
   }
   const Completion completion{.status = StatusOf(progress.outcome), .value = progress.pages};

@@ -22,8 +22,8 @@ inline constexpr WorkUnits kGotPageUnits = 14;
 inline constexpr WorkUnits kSettledPageUnits = 80;
 // A page removed by a flush: index, slab, and its part of giving memory back.
 inline constexpr WorkUnits kFlushedPageUnits = 10;
-// A piece of a flush, which looks at up to 64 blocks, also where it finds nothing.
-inline constexpr WorkUnits kFlushPieceUnits = 10;
+// A block or object that a flush looks at, also if nothing of it is removed.
+inline constexpr WorkUnits kFlushStepUnits = 1;
 // A registration zeroes nine lane heads and ends up to 64 pools.
 inline constexpr WorkUnits kRegistrationUnits = 100;
 

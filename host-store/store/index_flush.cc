@@ -28,7 +28,7 @@ bool IndexShard::FlushBlockLocked(const FlushScope& scope, RecordNumber number, 
     if (key == 0) continue;
     --live;
     if (first_index + i < scope.first || first_index + i > scope.last) continue;
-    if (detached.full()) return false;
+    if (detached.size() == Store::kFlushPiecePages) return false;
     detached.Add({Key(key).holder, Key(key).value});
     const bool last_of_block = block.live == 1;
     RemoveKeyLocked(key, garbage);

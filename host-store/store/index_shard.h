@@ -38,8 +38,8 @@ struct FlushScope {
 // Holders that were taken out of the index under its lock, to be released after it.
 class Detached {
  public:
-  // Bounds the time a flush holds the lock, and what a worker does at once.
-  static constexpr size_t kCapacity = Store::kFlushPiecePages;
+  // Bounds the time an eviction holds the lock.
+  static constexpr size_t kCapacity = 64;
   bool full() const { return count_ == kCapacity; }
   void Add(const Holder& holder) { holders_[count_++] = holder; }
   const Holder* begin() const { return holders_.data(); }

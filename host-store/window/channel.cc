@@ -107,7 +107,11 @@ Channel::Visited Channel::Visit(WorkUnits max_units) {
     VisitLanes(Work::kUrgent, max_units, visited);
     if (visited.units == 0) VisitLanes(Work::kPlain, max_units, visited);
   }
-  if (reaping_) ReapSome();  // also in a flood: what a dead pool holds others may need
+  // At least once, also in a flood: what a dead pool holds others may need.
+  if (reaping_) {
+    do ReapSome();
+    while (reaping_ && units_ < max_units);
+  }
   visited.units = units_;
   if (visited.completed != 0) {
     counters_.visits.Add();
@@ -139,7 +143,8 @@ std::uint64_t Channel::VisitLane(std::uint32_t number, WorkUnits max_units) {
   Lane& lane = lanes_[number];
   const std::uint64_t first = lane.done;
   std::uint64_t at = first;
-  while (at != lane.posted && units_ < max_units && ExecuteNext(number, at)) {
+  while (at != lane.posted && units_ < max_units) {
+    if (!ExecuteNext(number, at)) continue;  // a flush: the next piece
     ++at;
     if (at - lane.done == kPublishEvery || at <= lane.urgent_until) PublishDone(number, at);
   }

@@ -36,7 +36,7 @@ class HostileGuest : public ChannelTest {
     EXPECT_EQ(view().host_page().resets, resets + 1);
     EXPECT_NE(view().host_page().epoch, epoch);
     // The memory of its pools goes in later visits; but it is not reset again and again.
-    for (int visits = 0; visits < 10 && channel_->HasWork(); ++visits) {
+    for (int visits = 0; visits < 100 && channel_->HasWork(); ++visits) {
       EXPECT_EQ(channel_->Visit().event, Channel::Event::kNone);
     }
     EXPECT_FALSE(channel_->HasWork());

@@ -80,6 +80,29 @@ static void put(void *pool, const struct tmem_object *object, pgoff_t index, str
 	tmem_flush_range(the_client, &key, index + folio_nr_pages(folio) - 1);
 }
 
+static bool may_hold(void *pool, const struct tmem_object *object, pgoff_t index, unsigned int nr)
+{
+	struct tmem_key key = key_of(pool, object, index);
+
+	return tmem_may_hold(the_client, &key, nr);
+}
+
+/* Which folios are filled, of which pages are. Most folios are one page. */
+static unsigned long filled_folios(struct folio **folios, unsigned int nr, u64 pages)
+{
+	unsigned long filled = 0;
+	unsigned int at;
+
+	for (at = 0; at < nr; at++) {
+		u64 all = (2ULL << (folio_nr_pages(folios[at]) - 1)) - 1;
+
+		if ((pages & all) == all)
+			filled |= 1UL << at;
+		pages >>= folio_nr_pages(folios[at]);
+	}
+	return filled;
+}
+
 static void get(void *pool, const struct tmem_object *object, struct folio **folios,
 		unsigned int nr, unsigned long *hits)
 {
@@ -91,21 +114,15 @@ static void get(void *pool, const struct tmem_object *object, struct folio **fol
 
 	BUILD_BUG_ON(TMEM_GET_BATCH > TMEM_GET_MAX);
 	for (at = 0; at < nr; at++) {
-		long page;
+		void *page = folio_address(folios[at]);
+		void *end = page + folio_size(folios[at]);
 
-		for (page = 0; page < folio_nr_pages(folios[at]) && number < TMEM_GET_MAX; page++)
-			pages[number++] = page_address(folio_page(folios[at], page));
+		for (; page < end && number < TMEM_GET_MAX; page += PAGE_SIZE)
+			pages[number++] = page;
 	}
 	if (!tmem_get_pages(the_client, &key, number, pages, &found))
 		return;
-	for (at = 0; at < nr; at++) {
-		u64 all = folio_nr_pages(folios[at]) == TMEM_GET_MAX ?
-				  ~0ULL : (1ULL << folio_nr_pages(folios[at])) - 1;
-
-		if ((found & all) == all)
-			__set_bit(at, hits);
-		found = all == ~0ULL ? 0 : found >> folio_nr_pages(folios[at]);
-	}
+	hits[0] = number == nr ? found : filled_folios(folios, nr, found);
 }
 
 static void invalidate(void *pool, const struct tmem_object *object, pgoff_t index,
@@ -132,6 +149,7 @@ static const struct tmem_cleancache_ops ops = {
 	.init_fs = init_fs,
 	.umount_fs = umount_fs,
 	.put = put,
+	.may_hold = may_hold,
 	.get = get,
 	.invalidate = invalidate,
 	.invalidate_object = invalidate_object,

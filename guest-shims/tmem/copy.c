@@ -4,7 +4,6 @@
 #include <linux/init.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
-#include <linux/static_call.h>
 #include <linux/string.h>
 
 #include "guest.h"
@@ -23,27 +22,33 @@ static void copy_by_copy_page(void *to, const void *from)
 	copy_page(to, (void *)from);
 }
 
+/* Eight words a step: the loop itself costs as much as two of them under emulation. */
 static void copy_by_words(void *to, const void *from)
 {
 	const u64 *source = from;
+	const u64 *end = from + PAGE_SIZE;
 	u64 *target = to;
-	unsigned int at;
 
 	/* WRITE_ONCE keeps the compiler from making a memcpy of it. */
-	for (at = 0; at < PAGE_SIZE / sizeof(u64); at += 4) {
-		u64 a = source[at], b = source[at + 1];
-		u64 c = source[at + 2], d = source[at + 3];
+	for (; source != end; source += 8, target += 8) {
+		u64 a = source[0], b = source[1], c = source[2], d = source[3];
 
-		WRITE_ONCE(target[at], a);
-		WRITE_ONCE(target[at + 1], b);
-		WRITE_ONCE(target[at + 2], c);
-		WRITE_ONCE(target[at + 3], d);
+		WRITE_ONCE(target[0], a);
+		WRITE_ONCE(target[1], b);
+		WRITE_ONCE(target[2], c);
+		WRITE_ONCE(target[3], d);
+		a = source[4];
+		b = source[5];
+		c = source[6];
+		d = source[7];
+		WRITE_ONCE(target[4], a);
+		WRITE_ONCE(target[5], b);
+		WRITE_ONCE(target[6], c);
+		WRITE_ONCE(target[7], d);
 	}
 }
 
-DEFINE_STATIC_CALL(tmem_copy, copy_by_memcpy);
-
-static u64 __init best_time(void (*copy)(void *to, const void *from), void *to, void *from)
+static u64 __init best_time(tmem_copy_function *copy, void *to, void *from)
 {
 	u64 best_ns = U64_MAX;
 	int run, at;
@@ -59,15 +64,16 @@ static u64 __init best_time(void (*copy)(void *to, const void *from), void *to, 
 }
 
 /**
- * tmem_copy_choose - measure the routines and use the fastest
+ * tmem_copy_choose - measure the routines
+ * @name: set to the name of the fastest
  *
- * Return: its name.
+ * Return: the fastest.
  */
-const char * __init tmem_copy_choose(void)
+tmem_copy_function __init *tmem_copy_choose(const char **name)
 {
 	static const struct {
 		const char *name;
-		void (*copy)(void *to, const void *from);
+		tmem_copy_function *copy;
 	} routines[] = {
 		{ "memcpy", copy_by_memcpy },
 		{ "copy_page", copy_by_copy_page },
@@ -78,8 +84,9 @@ const char * __init tmem_copy_choose(void)
 	int best = 0;
 	int at;
 
+	*name = routines[best].name;
 	if (!pages)
-		return routines[best].name;
+		return routines[best].copy;
 	memset(pages, 0x5a, 2 * PAGE_SIZE);
 	for (at = 0; at < ARRAY_SIZE(routines); at++) {
 		u64 took_ns = best_time(routines[at].copy, pages, pages + PAGE_SIZE);
@@ -90,16 +97,6 @@ const char * __init tmem_copy_choose(void)
 		}
 	}
 	free_pages((unsigned long)pages, 1);
-	static_call_update(tmem_copy, routines[best].copy);
-	return routines[best].name;
-}
-
-/**
- * tmem_copy_page - copy a page with the routine chosen
- * @to: page
- * @from: page
- */
-void tmem_copy_page(void *to, const void *from)
-{
-	static_call(tmem_copy)(to, from);
+	*name = routines[best].name;
+	return routines[best].copy;
 }

@@ -30,8 +30,8 @@ struct tmem_client *tmem_host_connect(void);
 void tmem_host_notified(void);
 
 /* copy.c */
-const char *tmem_copy_choose(void);
-void tmem_copy_page(void *to, const void *from);
+typedef void tmem_copy_function(void *to, const void *from);
+tmem_copy_function *tmem_copy_choose(const char **name);
 
 /* stats.c */
 int tmem_stats_create(struct tmem_client *client);

@@ -75,11 +75,11 @@ static void kick_later(void *context)
 	hrtimer_start(&later, ns_to_ktime(delay_ns), HRTIMER_MODE_REL_SOFT);
 }
 
-static const struct tmem_client_ops client_ops = {
+static struct tmem_client_ops client_ops __ro_after_init = {
 	.ring = ring,
 	.kick_soon = kick_soon,
 	.kick_later = kick_later,
-	.copy_page = tmem_copy_page,
+	/* copy_page is chosen when the host is found. */
 };
 
 /**
@@ -146,6 +146,7 @@ static struct tmem_client * __init create_client(void *window, u64 bytes)
 struct tmem_client * __init tmem_host_connect(void)
 {
 	struct tmem_client *client;
+	const char *copy_name;
 	void *window;
 	u64 bytes;
 	int error;
@@ -162,6 +163,7 @@ struct tmem_client * __init tmem_host_connect(void)
 		destroy_workqueue(queue);
 		return ERR_PTR(error);
 	}
+	client_ops.copy_page = tmem_copy_choose(&copy_name);
 	client = create_client(window, bytes);
 	if (IS_ERR(client))
 		return client;
@@ -172,6 +174,6 @@ struct tmem_client * __init tmem_host_connect(void)
 		return ERR_PTR(error); /* what it holds stays: an interrupt may still come */
 	pr_info("%s: %u lanes of %u slots, %u keys, copying by %s\n", the_transport->name,
 		client->key_lanes, client->window.geometry.lane_slots, client->options.table_keys,
-		tmem_copy_choose());
+		copy_name);
 	return client;
 }

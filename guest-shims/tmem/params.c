@@ -66,8 +66,25 @@ static char *transport = "auto";
 module_param(transport, charp, 0444);
 MODULE_PARM_DESC(transport, "way to the host (auto|ivshmem)");
 
-static char *admission = "all";
-module_param(admission, charp, 0444);
+static bool workingset_only;
+
+static int admission_set(const char *text, const struct kernel_param *param)
+{
+	workingset_only = sysfs_streq(text, "workingset");
+	return workingset_only || sysfs_streq(text, "all") ? 0 : -EINVAL;
+}
+
+static int admission_get(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%s\n", workingset_only ? "workingset" : "all");
+}
+
+static const struct kernel_param_ops admission_ops = {
+	.set = admission_set,
+	.get = admission_get,
+};
+
+module_param_cb(admission, &admission_ops, NULL, 0444);
 MODULE_PARM_DESC(admission, "clean pages to give (all|workingset)");
 
 static uint load_timeout_s = 60;
@@ -116,7 +133,7 @@ bool tmem_frontswap_enabled(void)
  */
 bool tmem_admits_workingset_only(void)
 {
-	return sysfs_streq(admission, "workingset");
+	return workingset_only;
 }
 
 /**

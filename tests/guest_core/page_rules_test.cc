@@ -431,19 +431,21 @@ TEST_F(PageRules, C4_NoPutLandsInADestroyedPool) {
 
 TEST_F(PageRules, ABatchOfGetsIsOneCallAndOneRing) {
   ConnectWithPool({.key_lanes = 2, .ring_entries = 256, .lane_slots = 120});
-  for (std::uint64_t i = 0; i < 64; ++i) {
-    if (i % 5 != 0) Put(i, i);
+  // Half of it in one block of the lane hash, half in the next.
+  constexpr std::uint64_t kFirst = TMEM_LANE_BLOCK_PAGES / 2;
+  for (std::uint64_t i = 0; i < TMEM_GET_MAX; ++i) {
+    if (i % 5 != 0) Put(kFirst + i, i);
   }
   Kick();
-  std::vector<Page> pages(64);
+  std::vector<Page> pages(TMEM_GET_MAX);
   std::vector<void*> pointers;
   for (Page& page : pages) pointers.push_back(page.data());
   const std::uint64_t rings = host_->rings();
-  const tmem_key key = Key(0);
+  const tmem_key key = Key(kFirst);
   u64 hits = 0;
-  EXPECT_EQ(tmem_get_pages(client_.get(), &key, 64, pointers.data(), &hits), 51u);
+  EXPECT_EQ(tmem_get_pages(client_.get(), &key, TMEM_GET_MAX, pointers.data(), &hits), 25u);
   EXPECT_EQ(host_->rings() - rings, 1u);
-  for (std::uint64_t i = 0; i < 64; ++i) {
+  for (std::uint64_t i = 0; i < TMEM_GET_MAX; ++i) {
     EXPECT_EQ(hits >> i & 1, i % 5 != 0 ? 1u : 0u);
     if (i % 5 != 0) {
       EXPECT_EQ(pages[i], MakePage(i));
@@ -453,17 +455,18 @@ TEST_F(PageRules, ABatchOfGetsIsOneCallAndOneRing) {
 
 TEST_F(PageRules, ABatchThatNeedsMoreSlotsThanThereAreGoesInTurns) {
   ConnectWithPool({.key_lanes = 1, .ring_entries = 64, .lane_slots = 8});
-  for (std::uint64_t i = 0; i < 64; ++i) {
+  for (std::uint64_t i = 0; i < TMEM_GET_MAX; ++i) {
     Put(i, i);
     Kick();
   }
-  std::vector<Page> pages(64);
+  std::vector<Page> pages(TMEM_GET_MAX);
   std::vector<void*> pointers;
   for (Page& page : pages) pointers.push_back(page.data());
   const tmem_key key = Key(0);
   u64 hits = 0;
-  EXPECT_EQ(tmem_get_pages(client_.get(), &key, 64, pointers.data(), &hits), 64u);
-  for (std::uint64_t i = 0; i < 64; ++i) EXPECT_EQ(pages[i], MakePage(i));
+  EXPECT_EQ(tmem_get_pages(client_.get(), &key, TMEM_GET_MAX, pointers.data(), &hits),
+            TMEM_GET_MAX);
+  for (std::uint64_t i = 0; i < TMEM_GET_MAX; ++i) EXPECT_EQ(pages[i], MakePage(i));
 }
 
 TEST_F(PageRules, NobodyRingsAgainWhileTheHostHasNotWoken) {
@@ -484,6 +487,45 @@ TEST_F(PageRules, NobodyRingsAgainWhileTheHostHasNotWoken) {
   Put(4, 4);
   Kick();
   EXPECT_EQ(host_->rings(), rings + 1);
+}
+
+TEST_F(PageRules, PutsArePublishedInSmallPiecesAndRungForInLargeOnes) {
+  ConnectWithPool({.key_lanes = 1, .ring_entries = 256, .lane_slots = 120});
+  ringing_allowed_ = false;
+  const tmem_u64& posted = host_->head(0).posted;
+  for (std::uint64_t i = 0; i + 1 < TMEM_STAGED_MAX; ++i) Put(i, i);
+  EXPECT_EQ(posted, TMEM_STAGED_MAX - TMEM_PUBLISHED_MIN);
+  EXPECT_EQ(soon_, 0);
+  Put(TMEM_STAGED_MAX, 0);
+  EXPECT_EQ(posted, TMEM_STAGED_MAX);
+  EXPECT_EQ(soon_, 1);
+}
+
+TEST_F(PageRules, AHostThatIsAwakeNeedsNoKickForABatchOfPuts) {
+  ConnectWithPool({.key_lanes = 1, .ring_entries = 256, .lane_slots = 120});
+  host_->header().host.awake = 1;
+  for (std::uint64_t i = 0; i < TMEM_STAGED_MAX; ++i) Put(i, i);
+  EXPECT_EQ(host_->head(0).posted, TMEM_STAGED_MAX);
+  EXPECT_EQ(soon_, 0);
+  EXPECT_EQ(Count(TMEM_COUNT_doorbells_suppressed), 1u);
+}
+
+TEST_F(PageRules, C13_OnlyPagesThatCannotBeHeldAreNotAskedFor) {
+  ConnectWithPool();
+  const auto may_hold = [&](std::uint64_t first, u32 number) {
+    const tmem_key key = Key(first);
+    return tmem_may_hold(client_.get(), &key, number);
+  };
+  EXPECT_FALSE(may_hold(0, 64));
+  EXPECT_EQ(Count(TMEM_COUNT_gets), 64u);
+  EXPECT_EQ(Count(TMEM_COUNT_get_misses_local), 64u);
+  Put(40, 1);
+  for (std::uint64_t first = 0; first <= 40; ++first) {
+    EXPECT_TRUE(may_hold(first, static_cast<u32>(41 - first)));
+  }
+  EXPECT_FALSE(may_hold(41, 64)) << "beyond the highest index put";
+  FlushRange(40, 40);
+  EXPECT_FALSE(may_hold(0, 64));
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 /* Calls in flight on some lanes: hand over, spin briefly, sleep, give up in time. */
 #include "internal.h"
 
+/* Looks at the window between two looks at the clock, which is slow under emulation. */
+#define LOOKS 8U
+
 /* What a sleeper looks at, without locks. */
 struct waiting {
 	struct tmem_client *client;
@@ -23,6 +26,7 @@ struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lan
 	call->slot = TMEM_NO_SLOT;
 	call->lane = (u8)lane->number;
 	batch->lanes |= 1ULL << lane->number;
+	batch->unpublished |= 1ULL << lane->number;
 	return call;
 }
 
@@ -104,56 +108,32 @@ static void watch_lanes(struct tmem_client *client, u64 lanes, int change)
 	}
 }
 
-static void publish_lanes(struct tmem_client *client, u64 lanes, enum tmem_kick_reason reason)
+/**
+ * tmem_batch_publish - let the host begin with what is staged in a lane
+ * @batch: batch
+ * @lane: lane, locked
+ *
+ * It is rung for by tmem_batch_hand_over().
+ */
+void tmem_batch_publish(struct tmem_batch *batch, struct tmem_lane *lane)
+{
+	if (batch->given_up)
+		return;
+	tmem_lane_publish(lane);
+	lane->announced = lane->staged;
+	batch->unpublished &= ~(1ULL << lane->number);
+}
+
+static void publish_lanes(struct tmem_client *client, u64 lanes)
 {
 	for (; lanes; lanes &= lanes - 1) {
 		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
 		unsigned long flags = tmem_lock(&lane->lock);
 
 		tmem_lane_publish(lane);
+		lane->announced = lane->staged;
 		tmem_client_unlock(client, lane, flags);
 	}
-	tmem_client_ring(client, reason);
-}
-
-static bool batch_moved(void *argument)
-{
-	struct waiting *waiting = argument;
-
-	return all_done(waiting->batch) ||
-	       something_to_reap(waiting->client, waiting->batch->lanes) ||
-	       !tmem_read(&waiting->client->ready);
-}
-
-static bool spin(struct tmem_client *client, struct tmem_batch *batch)
-{
-	u64 until_ns = tmem_now_ns() + client->options.spin_ns +
-		       batch->count * client->options.spin_page_ns;
-
-	do {
-		reap_lanes(client, batch->lanes);
-		if (all_done(batch))
-			return true;
-		tmem_relax();
-	} while (tmem_now_ns() < until_ns);
-	return false;
-}
-
-static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns)
-{
-	struct waiting waiting = { client, batch };
-	u64 now_ns;
-
-	watch_lanes(client, batch->lanes, 1);
-	tmem_full_fence();
-	for (;;) {
-		reap_lanes(client, batch->lanes);
-		now_ns = tmem_now_ns();
-		if (all_done(batch) || now_ns >= deadline_ns || !tmem_load_acquire(&client->ready))
-			break;
-		tmem_wait(&client->waitq, batch_moved, &waiting, deadline_ns - now_ns);
-	}
-	watch_lanes(client, batch->lanes, -1);
 }
 
 /* The calls not done by now are nobody's; their slots wait for the host (G5). */
@@ -174,6 +154,7 @@ static bool disown_late(struct tmem_client *client, struct tmem_batch *batch)
 			any = true;
 			call->slot = TMEM_NO_SLOT;
 			call->status = TMEM_STATUS_NONE;
+			call->done = 1;
 			if (tmem_lane_lost(lane))
 				lane->hints |= TMEM_HINT_TRIP;
 		}
@@ -183,39 +164,139 @@ static bool disown_late(struct tmem_client *client, struct tmem_batch *batch)
 }
 
 /**
- * tmem_batch_wait - hand the batch's lanes over and wait for all its calls
+ * tmem_batch_hand_over - the batch's calls are staged, the host may have them
  * @client: client
- * @batch: batch; all its descriptors are staged
- * @deadline_ns: when to give up
+ * @batch: batch
  * @reason: for the counters
  *
- * Everything staged in those lanes rides along. Afterwards no lane points to a call. A call whose
- * status is TMEM_STATUS_NONE was not answered.
+ * Everything staged in those lanes rides along.
+ */
+void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
+			  enum tmem_kick_reason reason)
+{
+	tmem_delay();
+	if (batch->given_up) {
+		disown_late(client, batch);
+		return;
+	}
+	publish_lanes(client, batch->unpublished);
+	batch->unpublished = 0;
+	tmem_client_ring(client, reason);
+}
+
+static bool batch_moved(void *argument)
+{
+	struct waiting *waiting = argument;
+
+	return all_done(waiting->batch) ||
+	       something_to_reap(waiting->client, waiting->batch->lanes) ||
+	       !tmem_read(&waiting->client->ready);
+}
+
+/* Waits for one call while the host is likely to be at it. */
+static bool spin(struct tmem_client *client, const struct tmem_batch *batch, u32 at)
+{
+	const struct tmem_call *call = &batch->calls[at];
+	const struct tmem_lane *lane = &client->lanes[call->lane];
+	u64 until_ns = 0;
+
+	for (;;) {
+		u64 now_ns;
+		u32 look;
+
+		for (look = 0; look < LOOKS; look++) {
+			if (tmem_read(&lane->head->done) != tmem_read(&lane->reaped))
+				reap_lanes(client, 1ULL << lane->number);
+			if (tmem_load_acquire(&call->done))
+				return true;
+			tmem_relax();
+		}
+		now_ns = tmem_now_ns();
+		if (!until_ns)
+			until_ns = now_ns + client->options.spin_ns +
+				   (batch->count - at) * client->options.spin_page_ns;
+		else if (now_ns >= until_ns)
+			return false;
+	}
+}
+
+static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns)
+{
+	struct waiting waiting = { client, batch };
+	u64 now_ns;
+
+	watch_lanes(client, batch->lanes, 1);
+	tmem_full_fence();
+	for (;;) {
+		reap_lanes(client, batch->lanes);
+		now_ns = tmem_now_ns();
+		if (all_done(batch) || now_ns >= deadline_ns || !tmem_load_acquire(&client->ready))
+			break;
+		tmem_wait(&client->waitq, batch_moved, &waiting, deadline_ns - now_ns);
+	}
+	watch_lanes(client, batch->lanes, -1);
+}
+
+/**
+ * tmem_batch_wait_for - wait for one call of a batch
+ * @client: client
+ * @batch: batch that was handed over
+ * @at: number of the call
+ * @deadline_ns: when to give up
+ *
+ * The caller takes the calls in their order, each as soon as it is answered. After a time-out no
+ * lane points to a call any more: those with status TMEM_STATUS_NONE were not answered.
  *
  * Return: false if some call timed out.
  */
-bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns,
-		     enum tmem_kick_reason reason)
+bool tmem_batch_wait_for(struct tmem_client *client, struct tmem_batch *batch, u32 at,
+			 u64 deadline_ns)
 {
-	if (!batch->count)
+	if (tmem_load_acquire(&batch->calls[at].done) || spin(client, batch, at))
 		return true;
-	tmem_delay();
-	if (deadline_ns == TMEM_FAULT_GIVE_UP_NS) {
-		disown_late(client, batch);
-		return true;
-	}
-	publish_lanes(client, batch->lanes, reason);
-	if (spin(client, batch)) {
-		tmem_count(client, TMEM_COUNT_waits_spun);
-		return true;
-	}
-	tmem_count(client, TMEM_COUNT_waits_slept);
+	batch->slept = true;
 	sleep_until_done(client, batch, deadline_ns);
 	/* A channel that is lost is known: nobody has waited in vain. */
 	if (!disown_late(client, batch) || !tmem_load_acquire(&client->ready))
 		return true;
 	tmem_count(client, TMEM_COUNT_timeouts);
 	return false;
+}
+
+/**
+ * tmem_batch_count - all calls of a batch were waited for
+ * @client: client
+ * @batch: batch
+ */
+void tmem_batch_count(struct tmem_client *client, const struct tmem_batch *batch)
+{
+	tmem_count(client, batch->slept ? TMEM_COUNT_waits_slept : TMEM_COUNT_waits_spun);
+}
+
+/**
+ * tmem_batch_wait - hand a batch over and wait for all its calls
+ * @client: client
+ * @batch: batch; all its descriptors are staged
+ * @deadline_ns: when to give up
+ * @reason: for the counters
+ *
+ * Afterwards no lane points to a call. A call whose status is TMEM_STATUS_NONE was not answered.
+ *
+ * Return: false if some call timed out.
+ */
+bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns,
+		     enum tmem_kick_reason reason)
+{
+	bool in_time = true;
+	u32 at;
+
+	if (!batch->count)
+		return true;
+	tmem_batch_hand_over(client, batch, reason);
+	for (at = 0; at < batch->count && in_time; at++)
+		in_time = tmem_batch_wait_for(client, batch, at, deadline_ns);
+	tmem_batch_count(client, batch);
+	return in_time;
 }
 
 struct room {
@@ -249,7 +330,8 @@ bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 dead
 
 	if (now_ns >= deadline_ns)
 		return false;
-	publish_lanes(client, lanes, TMEM_KICK_PUT);
+	publish_lanes(client, lanes);
+	tmem_client_ring(client, TMEM_KICK_PUT);
 	watch_lanes(client, lanes, 1);
 	tmem_full_fence();
 	moved = tmem_wait(&client->waitq, lane_moved, &room, deadline_ns - now_ns);
@@ -286,4 +368,6 @@ void tmem_batch_give_slots(struct tmem_client *client, struct tmem_batch *batch)
 	}
 	batch->count = 0;
 	batch->lanes = 0;
+	batch->slept = false;
+	batch->given_up = false;
 }

@@ -20,16 +20,14 @@ bool tmem_breaker_trip(struct tmem_breaker *breaker, const struct tmem_host_page
 }
 
 /**
- * tmem_breaker_is_open - is the host taken for lost?
- * @breaker: breaker of the kind of pages
+ * tmem_breaker_stays_open - has the host shown no life since it was taken for lost?
+ * @breaker: breaker of the kind of pages, open
  * @host: the host's page of the window
  *
- * Closes it when the host shows life.
+ * Closes it otherwise.
  */
-bool tmem_breaker_is_open(struct tmem_breaker *breaker, const struct tmem_host_page *host)
+bool tmem_breaker_stays_open(struct tmem_breaker *breaker, const struct tmem_host_page *host)
 {
-	if (!tmem_load_acquire(&breaker->open))
-		return false;
 	if (tmem_read(&host->heartbeat) == tmem_read(&breaker->heartbeat) &&
 	    tmem_read(&host->epoch) == tmem_read(&breaker->epoch))
 		return true;

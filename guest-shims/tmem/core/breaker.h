@@ -17,7 +17,18 @@ struct tmem_breaker {
 };
 
 bool tmem_breaker_trip(struct tmem_breaker *breaker, const struct tmem_host_page *host);
-bool tmem_breaker_is_open(struct tmem_breaker *breaker, const struct tmem_host_page *host);
+bool tmem_breaker_stays_open(struct tmem_breaker *breaker, const struct tmem_host_page *host);
 void tmem_breaker_close(struct tmem_breaker *breaker);
+
+/**
+ * tmem_breaker_is_open - is the host taken for lost?
+ * @breaker: breaker of the kind of pages
+ * @host: the host's page of the window
+ */
+static inline bool tmem_breaker_is_open(struct tmem_breaker *breaker,
+					const struct tmem_host_page *host)
+{
+	return tmem_load_acquire(&breaker->open) && tmem_breaker_stays_open(breaker, host);
+}
 
 #endif /* TMEM_CORE_BREAKER_H */

@@ -22,11 +22,14 @@
 #include "swap.h"
 #include "window.h"
 
-/* Publish a lane when this many descriptors are staged: a doorbell for 32 pages at most. */
+/* Ring for a lane when this many descriptors are new in it: a doorbell for 32 pages at most. */
 #define TMEM_STAGED_MAX 32U
 
+/* Publish a lane when this many descriptors are staged. */
+#define TMEM_PUBLISHED_MIN 8U
+
 /* Pages of one call of tmem_get_pages: their calls stand on the stack, 24 bytes each. */
-#define TMEM_GET_MAX 64U
+#define TMEM_GET_MAX 32U
 
 /* Ephemeral gets wait this long and a millisecond for each page, then miss. */
 #define TMEM_GET_TIMEOUT_NS (100 * TMEM_NS_PER_MS)
@@ -132,6 +135,7 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 void tmem_flush_range(struct tmem_client *client, const struct tmem_key *first, u64 last);
 void tmem_flush_object(struct tmem_client *client, u32 pool, const u64 object[3]);
 void tmem_flush_pool(struct tmem_client *client, u32 pool);
+bool tmem_may_hold(struct tmem_client *client, const struct tmem_key *first, u32 number);
 
 void tmem_client_not_admitted(struct tmem_client *client);
 u64 tmem_client_count_of(struct tmem_client *client, enum tmem_counter counter);

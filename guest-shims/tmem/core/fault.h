@@ -60,9 +60,6 @@ enum tmem_fault {
 /* The swap area that a late flush is due for has had so many new stores: flush it now. */
 #define TMEM_FAULT_LATE_STORES 64U
 
-/* Deadline of a get that gives up before the host is told of it. */
-#define TMEM_FAULT_GIVE_UP_NS 1ULL
-
 #ifdef __KERNEL__
 #define TMEM_HAS_FAULTS IS_ENABLED(CONFIG_TMEM_FAULTS)
 #elif defined(TMEM_NO_FAULTS)

@@ -34,7 +34,7 @@ static void stage_flush(struct tmem_client *client, struct tmem_lane *lane,
 	struct tmem_record record = tmem_record_of(desc->op);
 
 	tmem_lane_stage(lane, desc, &record);
-	tmem_staged(lane, desc->op);
+	tmem_staged(client, lane, desc->op);
 	tmem_count(client, TMEM_COUNT_flushes_posted);
 }
 
@@ -155,6 +155,38 @@ static u64 lanes_of_range(struct tmem_client *client, u64 handle, const u64 obje
 		lanes |= 1ULL << tmem_lane_of_key(client, handle, object,
 						  block << TMEM_LANE_BLOCK_SHIFT)->number;
 	return lanes;
+}
+
+/**
+ * tmem_may_hold - is it worth while to get pages of an object?
+ * @client: client
+ * @first: key of the first page; the others follow it
+ * @number: pages
+ *
+ * Cheap, not exact: no is certain. Any context.
+ *
+ * Return: false: all these gets would miss; they are counted as such.
+ */
+bool tmem_may_hold(struct tmem_client *client, const struct tmem_key *first, u32 number)
+{
+	u64 handle = tmem_load_acquire(&client->pools[first->pool].handle);
+	u64 lanes = handle ? lanes_of_range(client, handle, first->object, first->index,
+					    first->index + number - 1) : 0;
+
+	for (; lanes; lanes &= lanes - 1) {
+		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
+		unsigned long flags = tmem_lock(&lane->lock);
+		u64 highest = 0;
+		u32 keys = tmem_table_object_keys(&lane->table, first->pool, first->object,
+						  &highest);
+
+		tmem_client_unlock(client, lane, flags);
+		if (keys && highest >= first->index)
+			return true;
+	}
+	tmem_count_many(client, TMEM_COUNT_gets, number);
+	tmem_count_many(client, TMEM_COUNT_get_misses_local, number);
+	return false;
 }
 
 /* Lane locked. Drops keys of a short range one by one: those present, in this lane. */

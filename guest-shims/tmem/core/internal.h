@@ -12,12 +12,16 @@
 /**
  * struct tmem_batch - calls in flight that one caller waits for
  * @lanes: bit i: a call is in lane i
+ * @unpublished: of these, lanes whose last call may not be published yet
  * @count: calls
+ * @slept: the wait for one of them was long
+ * @given_up: injected: not even handed over
  * @calls: the caller's memory for as many as it makes
  */
 struct tmem_batch {
-	u64 lanes;
+	u64 lanes, unpublished;
 	u32 count;
+	bool slept, given_up;
 	struct tmem_call *calls;
 };
 
@@ -98,22 +102,88 @@ static inline u64 tmem_area_words(const struct tmem_swap_area *area)
 }
 
 /* kick.c */
-void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane, unsigned long flags);
+void tmem_follow_hints(struct tmem_client *client, u32 hints);
 void tmem_reap(struct tmem_client *client, struct tmem_lane *lane);
-bool tmem_make_room(struct tmem_client *client, struct tmem_lane *lane, u32 reserve);
-u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *lane);
-void tmem_staged(struct tmem_lane *lane, enum tmem_op op);
+void tmem_staged(struct tmem_client *client, struct tmem_lane *lane, enum tmem_op op);
 void tmem_want_work(struct tmem_client *client);
-bool tmem_host_lost(struct tmem_client *client, enum tmem_page_kind kind);
 void tmem_trip(struct tmem_client *client, enum tmem_page_kind kind);
-bool tmem_lane_lost(const struct tmem_lane *lane);
+bool tmem_make_room_slowly(struct tmem_client *client, struct tmem_lane *lane, u32 reserve);
+u32 tmem_make_slot_slowly(struct tmem_client *client, struct tmem_lane *lane);
+
+/**
+ * tmem_client_unlock - unlock a lane and do what is to be done without the lock
+ * @client: client
+ * @lane: lane, locked
+ * @flags: as tmem_lock returned them
+ */
+static inline void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane,
+				      unsigned long flags)
+{
+	u32 hints = lane->hints;
+
+	lane->hints = 0;
+	tmem_unlock(&lane->lock, flags);
+	if (hints)
+		tmem_follow_hints(client, hints);
+}
+
+/**
+ * tmem_host_lost - would it be useless to ask the host now?
+ * @client: client
+ * @kind: of the pages
+ */
+static inline bool tmem_host_lost(struct tmem_client *client, enum tmem_page_kind kind)
+{
+	return !tmem_load_acquire(&client->ready) ||
+	       tmem_breaker_is_open(&client->breakers[kind], &client->window.header->host);
+}
+
+/**
+ * tmem_lane_lost - half of the lane's slots are in quarantine
+ * @lane: lane, locked
+ */
+static inline bool tmem_lane_lost(const struct tmem_lane *lane)
+{
+	return lane->quarantined && lane->quarantined * 2 >= lane->slots;
+}
+
+/**
+ * tmem_make_room - is there room for a descriptor, at once?
+ * @client: client
+ * @lane: lane, locked
+ * @reserve: entries to be left for flushes
+ */
+static inline bool tmem_make_room(struct tmem_client *client, struct tmem_lane *lane, u32 reserve)
+{
+	return tmem_lane_has_room(lane, reserve) || tmem_make_room_slowly(client, lane, reserve);
+}
+
+/**
+ * tmem_make_slot - take a slot that is free or was just completed
+ * @client: client
+ * @lane: lane, locked
+ *
+ * Return: slot or TMEM_NO_SLOT.
+ */
+static inline u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *lane)
+{
+	u32 slot = tmem_lane_take_slot(lane);
+
+	return slot != TMEM_NO_SLOT ? slot : tmem_make_slot_slowly(client, lane);
+}
 
 /* batch.c */
 struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lane *lane);
 bool tmem_batch_get(struct tmem_client *client, struct tmem_lane *lane, struct tmem_batch *batch,
 		    struct tmem_desc *desc, u32 page);
+void tmem_batch_publish(struct tmem_batch *batch, struct tmem_lane *lane);
+void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
+			  enum tmem_kick_reason reason);
+bool tmem_batch_wait_for(struct tmem_client *client, struct tmem_batch *batch, u32 at,
+			 u64 deadline_ns);
 bool tmem_batch_wait(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns,
 		     enum tmem_kick_reason reason);
+void tmem_batch_count(struct tmem_client *client, const struct tmem_batch *batch);
 bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 deadline_ns);
 void tmem_batch_give_slots(struct tmem_client *client, struct tmem_batch *batch);
 

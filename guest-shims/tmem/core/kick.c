@@ -35,41 +35,15 @@ void tmem_trip(struct tmem_client *client, enum tmem_page_kind kind)
 }
 
 /**
- * tmem_host_lost - would it be useless to ask the host now?
- * @client: client
- * @kind: of the pages
+ * tmem_follow_hints - do what a section under a lane's lock has left to be done
+ * @client: client, no lock held
+ * @hints: enum tmem_hint
  */
-bool tmem_host_lost(struct tmem_client *client, enum tmem_page_kind kind)
-{
-	return !tmem_load_acquire(&client->ready) ||
-	       tmem_breaker_is_open(&client->breakers[kind], &client->window.header->host);
-}
-
-/**
- * tmem_lane_lost - half of the lane's slots are in quarantine
- * @lane: lane, locked
- */
-bool tmem_lane_lost(const struct tmem_lane *lane)
-{
-	return lane->quarantined && lane->quarantined * 2 >= lane->slots;
-}
-
-/**
- * tmem_client_unlock - unlock a lane and do what is to be done without the lock
- * @client: client
- * @lane: lane, locked
- * @flags: as tmem_lock returned them
- */
-void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane, unsigned long flags)
+void tmem_follow_hints(struct tmem_client *client, u32 hints)
 {
 	const struct tmem_client_ops *ops = client->options.ops;
-	u32 hints = lane->hints;
 	u32 reason = hints & TMEM_HINT_FLUSH ? TMEM_KICK_FLUSH : TMEM_KICK_PUT;
 
-	lane->hints = 0;
-	tmem_unlock(&lane->lock, flags);
-	if (!hints)
-		return;
 	if (hints & TMEM_HINT_WAKE)
 		tmem_wake(&client->waitq);
 	if (hints & TMEM_HINT_TRIP) {
@@ -89,23 +63,40 @@ void tmem_client_unlock(struct tmem_client *client, struct tmem_lane *lane, unsi
 	}
 }
 
+/* What was published before is seen by a host that is awake, before it sleeps. */
+static bool host_is_awake(struct tmem_client *client)
+{
+	tmem_full_fence(); /* pairs with the one between clearing `awake` and looking at `posted` */
+	return tmem_read(&client->window.header->host.awake);
+}
+
 /**
  * tmem_staged - a descriptor was staged that nobody waits for
+ * @client: client
  * @lane: lane, locked
  * @op: what it does
  *
- * Publishes the lane when that makes a batch.
+ * A few are published together: a host that is awake takes them while more are staged. Doorbells
+ * are for larger batches. A kick that is armed already has still to take this lane's lock, so it
+ * finds the descriptor.
  */
-void tmem_staged(struct tmem_lane *lane, enum tmem_op op)
+void tmem_staged(struct tmem_client *client, struct tmem_lane *lane, enum tmem_op op)
 {
 	if (op != TMEM_OP_PUT)
 		lane->hints |= TMEM_HINT_FLUSH;
-	if (lane->staged - lane->posted >= TMEM_STAGED_MAX) {
-		tmem_lane_publish(lane);
-		lane->hints |= TMEM_HINT_SOON;
-	} else {
-		lane->hints |= TMEM_HINT_LATER;
+	if (lane->staged - lane->announced < TMEM_STAGED_MAX) {
+		if (lane->staged - lane->posted >= TMEM_PUBLISHED_MIN)
+			tmem_lane_publish(lane);
+		if (!tmem_read(&client->later_armed))
+			lane->hints |= TMEM_HINT_LATER;
+		return;
 	}
+	tmem_lane_publish(lane);
+	lane->announced = lane->staged;
+	if (host_is_awake(client))
+		tmem_count(client, TMEM_COUNT_doorbells_suppressed);
+	else
+		lane->hints |= TMEM_HINT_SOON;
 }
 
 static bool status_is_known(u32 status)
@@ -154,6 +145,14 @@ static void account(struct tmem_client *client, struct tmem_lane *lane,
 		tmem_count(client, TMEM_COUNT_late_completions);
 }
 
+static void reap_one(struct tmem_client *client, struct tmem_lane *lane)
+{
+	struct tmem_completion completion;
+
+	tmem_lane_take_done(lane, &completion);
+	account(client, lane, &completion);
+}
+
 /**
  * tmem_reap - take back all that the host has done in a lane
  * @client: client
@@ -161,18 +160,20 @@ static void account(struct tmem_client *client, struct tmem_lane *lane,
  */
 void tmem_reap(struct tmem_client *client, struct tmem_lane *lane)
 {
-	struct tmem_completion completion;
 	bool was_insane = lane->insane;
+	u64 done;
 
 	/* During a registration the host zeroes the counters: that is not insane. */
 	if (!tmem_load_acquire(&client->ready))
 		return;
-	while (tmem_lane_next_done(lane, &completion)) {
-		account(client, lane, &completion);
-		if (lane->waiters)
+	if (tmem_lane_done(lane, &done)) {
+		if (lane->waiters && lane->reaped != done)
 			lane->hints |= TMEM_HINT_WAKE;
-	}
-	if (lane->insane && !was_insane) {
+		while (lane->reaped != done) {
+			if (!tmem_lane_take_plain(lane))
+				reap_one(client, lane);
+		}
+	} else if (!was_insane) {
 		tmem_count(client, TMEM_COUNT_insane_windows);
 		tmem_write(&client->ready, 0U);
 		lane->hints |= TMEM_HINT_WORK | TMEM_HINT_WAKE;
@@ -182,15 +183,13 @@ void tmem_reap(struct tmem_client *client, struct tmem_lane *lane)
 }
 
 /**
- * tmem_make_room - is there room for a descriptor, at once?
+ * tmem_make_room_slowly - tmem_make_room() of a ring that is full
  * @client: client
  * @lane: lane, locked
  * @reserve: entries to be left for flushes
  */
-bool tmem_make_room(struct tmem_client *client, struct tmem_lane *lane, u32 reserve)
+bool tmem_make_room_slowly(struct tmem_client *client, struct tmem_lane *lane, u32 reserve)
 {
-	if (tmem_lane_has_room(lane, reserve))
-		return true;
 	tmem_reap(client, lane);
 	if (tmem_lane_has_room(lane, reserve))
 		return true;
@@ -200,18 +199,16 @@ bool tmem_make_room(struct tmem_client *client, struct tmem_lane *lane, u32 rese
 }
 
 /**
- * tmem_make_slot - take a slot that is free or was just completed
+ * tmem_make_slot_slowly - tmem_make_slot() of a lane without a free one
  * @client: client
  * @lane: lane, locked
  *
  * Return: slot or TMEM_NO_SLOT.
  */
-u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *lane)
+u32 tmem_make_slot_slowly(struct tmem_client *client, struct tmem_lane *lane)
 {
-	u32 slot = tmem_lane_take_slot(lane);
+	u32 slot;
 
-	if (slot != TMEM_NO_SLOT)
-		return slot;
 	tmem_reap(client, lane);
 	slot = tmem_lane_take_slot(lane);
 	if (slot == TMEM_NO_SLOT && tmem_lane_publish(lane))
@@ -243,8 +240,7 @@ void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
 	const struct tmem_host_page *host = &client->window.header->host;
 	u64 heartbeat, now_ns;
 
-	tmem_full_fence();
-	if (tmem_read(&host->awake)) {
+	if (host_is_awake(client)) {
 		tmem_count(client, TMEM_COUNT_doorbells_suppressed);
 		return;
 	}
@@ -293,6 +289,7 @@ void tmem_client_kick(struct tmem_client *client, enum tmem_kick_reason reason)
 		if (tmem_debt_any(&lane->debt))
 			tmem_drain_debt(client, lane);
 		tmem_lane_publish(lane);
+		lane->announced = lane->staged;
 		unseen |= lane->posted != lane->reaped;
 		tmem_client_unlock(client, lane, flags);
 	}

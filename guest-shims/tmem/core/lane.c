@@ -4,11 +4,6 @@
 
 #include "fault.h"
 
-static struct tmem_record *record_at(const struct tmem_lane *lane, u64 entry)
-{
-	return &lane->records[entry & (lane->entries - 1)];
-}
-
 /**
  * tmem_lane_init - take over a lane's part of the window
  * @lane: set
@@ -77,7 +72,7 @@ void tmem_lane_abort(struct tmem_lane *lane)
 	u64 entry;
 
 	for (entry = lane->reaped; entry != lane->staged; entry++) {
-		struct tmem_record *record = record_at(lane, entry);
+		struct tmem_record *record = tmem_lane_record(lane, entry);
 
 		if (!record->call)
 			continue;
@@ -103,114 +98,19 @@ void tmem_lane_reset(struct tmem_lane *lane)
 	u64 entry;
 
 	for (entry = lane->reaped; entry != lane->staged; entry++) {
-		struct tmem_record *record = record_at(lane, entry);
+		struct tmem_record *record = tmem_lane_record(lane, entry);
 
 		if (record->slot != TMEM_NO_SLOT)
 			tmem_lane_give_slot(lane, record->slot);
 	}
 	lane->staged = 0;
+	lane->announced = 0;
 	tmem_write(&lane->posted, 0ULL);
 	tmem_write(&lane->reaped, 0ULL);
 	tmem_write(&lane->quarantined, 0U);
 	lane->insane = false;
 	lane->generation++;
 	tmem_write(&lane->head->guest_waits, lane->waiters ? 1U : 0U);
-}
-
-/**
- * tmem_lane_take_slot - take a free slot
- * @lane: lane, locked
- *
- * Return: the slot, now the caller's, or TMEM_NO_SLOT.
- */
-u32 tmem_lane_take_slot(struct tmem_lane *lane)
-{
-	u32 left = lane->free_slots;
-
-	if (!left)
-		return TMEM_NO_SLOT;
-	tmem_write(&lane->free_slots, left - 1);
-	return lane->free_stack[left - 1];
-}
-
-/**
- * tmem_lane_give_slot - a slot is free again
- * @lane: lane, locked
- * @slot: slot that nobody else owns
- */
-void tmem_lane_give_slot(struct tmem_lane *lane, u32 slot)
-{
-	lane->free_stack[lane->free_slots] = (u16)slot;
-	tmem_write(&lane->free_slots, lane->free_slots + 1);
-}
-
-/**
- * tmem_lane_page - the memory of a slot
- * @lane: lane
- * @slot: slot that the caller owns
- */
-void *tmem_lane_page(const struct tmem_lane *lane, u32 slot)
-{
-	return lane->payload + ((size_t)slot << TMEM_PAGE_SHIFT);
-}
-
-/**
- * tmem_lane_has_room - can a descriptor be staged?
- * @lane: lane, locked
- * @reserve: entries to be left for others
- */
-bool tmem_lane_has_room(const struct tmem_lane *lane, u32 reserve)
-{
-	return lane->staged - lane->reaped + reserve < lane->entries;
-}
-
-/**
- * tmem_lane_stage - write a descriptor at the ring's end
- * @lane: lane, locked, with room
- * @desc: descriptor
- * @record: what to remember of it
- *
- * Return: its position.
- */
-u64 tmem_lane_stage(struct tmem_lane *lane, const struct tmem_desc *desc,
-		    const struct tmem_record *record)
-{
-	u64 entry = lane->staged++;
-
-	tmem_lane_restage(lane, entry, desc, record);
-	return entry;
-}
-
-/**
- * tmem_lane_restage - write another descriptor over one that is not published
- * @lane: lane, locked
- * @entry: its position
- * @desc: descriptor
- * @record: what to remember of it
- */
-void tmem_lane_restage(struct tmem_lane *lane, u64 entry, const struct tmem_desc *desc,
-		       const struct tmem_record *record)
-{
-	lane->ring[entry & (lane->entries - 1)] = *desc;
-	*record_at(lane, entry) = *record;
-}
-
-/**
- * tmem_lane_is_staged - is this entry written but not published?
- * @lane: lane, locked
- * @entry_low: low half of its position; may be one of long ago
- * @entry: set to the position
- *
- * Of an old position the caller compares what the record says.
- */
-bool tmem_lane_is_staged(const struct tmem_lane *lane, u32 entry_low, u64 *entry)
-{
-	u32 ahead = entry_low - (u32)lane->posted;
-
-	if (ahead >= lane->staged - lane->posted)
-		return false;
-	*entry = lane->posted + ahead;
-	return true;
 }
 
 /**
@@ -228,7 +128,8 @@ bool tmem_lane_extend_flush(struct tmem_lane *lane, u64 pool, const u64 object[3
 {
 	struct tmem_desc *last;
 
-	if (lane->staged == lane->posted || record_at(lane, lane->staged - 1)->op != TMEM_OP_FLUSH)
+	if (lane->staged == lane->posted ||
+	    tmem_lane_record(lane, lane->staged - 1)->op != TMEM_OP_FLUSH)
 		return false;
 	/* Not published: the host has no business here, and harms only itself by writing. */
 	last = &lane->ring[(lane->staged - 1) & (lane->entries - 1)];
@@ -241,45 +142,32 @@ bool tmem_lane_extend_flush(struct tmem_lane *lane, u64 pool, const u64 object[3
 }
 
 /**
- * tmem_lane_publish - hand everything staged to the host
+ * tmem_lane_done - how far the host is
  * @lane: lane, locked
+ * @done: set to the position it has reached
  *
- * The caller fences and rings after unlocking.
- *
- * Return: whether there was anything.
+ * Return: false if it cannot be there; lane->insane says so from then on.
  */
-bool tmem_lane_publish(struct tmem_lane *lane)
+bool tmem_lane_done(struct tmem_lane *lane, u64 *done)
 {
-	if (lane->posted == lane->staged)
-		return false;
-	tmem_write(&lane->posted, lane->staged);
-	tmem_store_release(&lane->head->posted, lane->staged);
-	return true;
+	*done = tmem_load_acquire(&lane->head->done);
+	if (*done - lane->reaped > lane->posted - lane->reaped)
+		lane->insane = true;
+	return !lane->insane;
 }
 
 /**
- * tmem_lane_next_done - take the next completed entry
- * @lane: lane, locked
+ * tmem_lane_take_done - take the next completed entry
+ * @lane: lane, locked; tmem_lane_done() has said that there is one
  * @completion: set
  *
  * Gives its slot back, or to the waiter of a get; tells the waiter.
- *
- * Return: false if there is none. lane->insane says that there will be none.
  */
-bool tmem_lane_next_done(struct tmem_lane *lane, struct tmem_completion *completion)
+void tmem_lane_take_done(struct tmem_lane *lane, struct tmem_completion *completion)
 {
-	u64 done = tmem_load_acquire(&lane->head->done);
-	const struct tmem_desc *desc;
-	struct tmem_record *record;
+	const struct tmem_desc *desc = &lane->ring[lane->reaped & (lane->entries - 1)];
+	struct tmem_record *record = tmem_lane_record(lane, lane->reaped);
 
-	if (lane->insane || done - lane->reaped > lane->posted - lane->reaped) {
-		lane->insane = true;
-		return false;
-	}
-	if (done == lane->reaped)
-		return false;
-	desc = &lane->ring[lane->reaped & (lane->entries - 1)];
-	record = record_at(lane, lane->reaped);
 	completion->record = *record;
 	completion->entry = lane->reaped;
 	completion->status = tmem_read(&desc->status);
@@ -295,7 +183,6 @@ bool tmem_lane_next_done(struct tmem_lane *lane, struct tmem_completion *complet
 		tmem_write(&lane->quarantined, lane->quarantined - 1);
 	record->call = NULL;
 	record->slot = TMEM_NO_SLOT;
-	return true;
 }
 
 /**
@@ -312,7 +199,7 @@ bool tmem_lane_disown(struct tmem_lane *lane, struct tmem_call *call)
 	u64 entry;
 
 	for (entry = lane->reaped; entry != lane->staged; entry++) {
-		struct tmem_record *record = record_at(lane, entry);
+		struct tmem_record *record = tmem_lane_record(lane, entry);
 
 		if (record->call != call)
 			continue;

@@ -181,7 +181,7 @@ static void load_batch(struct load *load)
 	struct tmem_client *client = load->client;
 	const u64 object[3] = { load->number, 0, 0 };
 	struct tmem_call calls[TMEM_SWAP_LOAD_MAX];
-	struct tmem_batch batch = { 0, 0, calls };
+	struct tmem_batch batch = { .calls = calls };
 	u32 page = 0;
 
 	for (;;) {

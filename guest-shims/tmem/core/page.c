@@ -5,6 +5,9 @@
 /* Oldest keys that one put may flush to make room in the table. */
 #define EVICTIONS_MAX 8U
 
+/* Words of a page that one step of the loops below takes: a step costs as much as two words. */
+#define STEP 8U
+
 /**
  * tmem_page_is_filled - is the page one 8-byte word repeated?
  * @page: page
@@ -21,8 +24,11 @@ bool tmem_page_is_filled(const void *page, u64 *word)
 
 	if (words[last] != first || words[last / 2] != first)
 		return false;
-	for (at = 1; at < last; at++) {
-		if (words[at] != first)
+	for (at = 0; at <= last; at += STEP) {
+		const u64 *step = &words[at];
+
+		if ((step[0] ^ first) | (step[1] ^ first) | (step[2] ^ first) | (step[3] ^ first) |
+		    (step[4] ^ first) | (step[5] ^ first) | (step[6] ^ first) | (step[7] ^ first))
 			return false;
 	}
 	*word = first;
@@ -39,8 +45,18 @@ void tmem_page_fill(void *page, u64 word)
 	u64 *words = page;
 	u32 at;
 
-	for (at = 0; at < TMEM_PAGE_BYTES / sizeof(u64); at++)
-		words[at] = word;
+	for (at = 0; at < TMEM_PAGE_BYTES / sizeof(u64); at += STEP) {
+		u64 *step = &words[at];
+
+		step[0] = word;
+		step[1] = word;
+		step[2] = word;
+		step[3] = word;
+		step[4] = word;
+		step[5] = word;
+		step[6] = word;
+		step[7] = word;
+	}
 }
 
 /* What a put carries: a slot or a word. */
@@ -134,29 +150,65 @@ static u32 insert_key(struct tmem_client *client, struct tmem_lane *lane,
 	return at;
 }
 
+static struct tmem_desc put_desc(u64 handle, const struct tmem_key *key,
+				 const struct payload *payload)
+{
+	struct tmem_desc desc = tmem_desc_of(TMEM_OP_PUT, handle, key->object, key->index);
+
+	desc.flags = payload->filled ? TMEM_DESC_FILL : 0;
+	desc.value = payload->filled ? payload->word : payload->slot;
+	return desc;
+}
+
+static struct tmem_record put_record(const struct tmem_desc *desc, const struct payload *payload,
+				     u32 at)
+{
+	struct tmem_record record = tmem_record_of(TMEM_OP_PUT);
+
+	record.slot = (u16)payload->slot;
+	record.flags = desc->flags;
+	record.value = desc->value;
+	record.table_key = at;
+	return record;
+}
+
+/* Lane locked. The last put of this key is not published yet: this one takes its place. */
+static void replace_put(struct tmem_client *client, struct tmem_lane *lane, u64 handle,
+			const struct tmem_key *key, const struct payload *payload, u32 at,
+			u64 entry)
+{
+	struct tmem_desc desc = put_desc(handle, key, payload);
+	struct tmem_record record = put_record(&desc, payload, at);
+	u32 old_slot = tmem_lane_record(lane, entry)->slot;
+
+	tmem_lane_restage(lane, entry, &desc, &record);
+	if (old_slot != TMEM_NO_SLOT)
+		tmem_lane_give_slot(lane, old_slot);
+	tmem_table_touch(&lane->table, at, (u32)entry);
+	tmem_count(client, TMEM_COUNT_puts_replaced);
+}
+
+/* Lane locked. */
+static void append_put(struct tmem_client *client, struct tmem_lane *lane, u64 handle,
+		       const struct tmem_key *key, const struct payload *payload, u32 at)
+{
+	struct tmem_desc desc = put_desc(handle, key, payload);
+	struct tmem_record record = put_record(&desc, payload, at);
+
+	tmem_lane_stage(lane, &desc, &record);
+	tmem_staged(client, lane, TMEM_OP_PUT);
+}
+
 /* Lane locked. */
 static void stage_put(struct tmem_client *client, struct tmem_lane *lane, u64 handle,
 		      const struct tmem_key *key, const struct payload *payload)
 {
-	struct tmem_desc desc = tmem_desc_of(TMEM_OP_PUT, handle, key->object, key->index);
-	struct tmem_record record = tmem_record_of(TMEM_OP_PUT);
+	u64 reaped = lane->reaped;
 	u32 at = tmem_table_find(&lane->table, key);
 	u64 entry;
 
-	desc.flags = payload->filled ? TMEM_DESC_FILL : 0;
-	desc.value = payload->filled ? payload->word : payload->slot;
-	record.slot = (u16)payload->slot;
-	record.flags = desc.flags;
-	record.value = desc.value;
-	record.table_key = at;
 	if (at != TMEM_TABLE_NONE && tmem_staged_put(lane, at, &entry)) {
-		u32 old_slot = lane->records[entry & (lane->entries - 1)].slot;
-
-		tmem_lane_restage(lane, entry, &desc, &record);
-		if (old_slot != TMEM_NO_SLOT)
-			tmem_lane_give_slot(lane, old_slot);
-		tmem_table_touch(&lane->table, at, (u32)entry);
-		tmem_count(client, TMEM_COUNT_puts_replaced);
+		replace_put(client, lane, handle, key, payload, at, entry);
 	} else {
 		if (!tmem_make_room(client, lane, TMEM_FLUSH_RESERVE(lane))) {
 			give_payload(lane, payload);
@@ -164,7 +216,8 @@ static void stage_put(struct tmem_client *client, struct tmem_lane *lane, u64 ha
 			return;
 		}
 		/* Making room may have reaped a refusal of this very key. */
-		at = tmem_table_find(&lane->table, key);
+		if (lane->reaped != reaped)
+			at = tmem_table_find(&lane->table, key);
 		if (at != TMEM_TABLE_NONE)
 			tmem_table_touch(&lane->table, at, (u32)lane->staged);
 		else
@@ -176,9 +229,7 @@ static void stage_put(struct tmem_client *client, struct tmem_lane *lane, u64 ha
 		}
 		/* Evictions stage flushes: the put's position is known only now. */
 		lane->table.keys[at].entry = (u32)lane->staged;
-		record.table_key = at;
-		tmem_lane_stage(lane, &desc, &record);
-		tmem_staged(lane, TMEM_OP_PUT);
+		append_put(client, lane, handle, key, payload, at);
 	}
 	tmem_count(client, TMEM_COUNT_puts);
 	if (payload->filled)
@@ -247,6 +298,7 @@ static enum staged_get stage_get(struct tmem_client *client, struct tmem_lane *l
 				 const struct tmem_key *key, struct tmem_batch *batch, u32 page)
 {
 	struct tmem_desc desc = tmem_desc_of(TMEM_OP_GET, handle, key->object, key->index);
+	u64 reaped = lane->reaped;
 	u32 at = tmem_table_find(&lane->table, key);
 	struct tmem_call *call;
 	u64 entry;
@@ -275,7 +327,8 @@ static enum staged_get stage_get(struct tmem_client *client, struct tmem_lane *l
 	if (!tmem_batch_get(client, lane, batch, &desc, page))
 		return GET_NO_ROOM;
 	/* Hit or miss, the host does not have it afterwards (G1). Reaping may have dropped it. */
-	at = tmem_table_find(&lane->table, key);
+	if (lane->reaped != reaped)
+		at = tmem_table_find(&lane->table, key);
 	if (at != TMEM_TABLE_NONE)
 		tmem_table_remove(&lane->table, at);
 	return GET_IN_BATCH;
@@ -295,36 +348,55 @@ static void flush_missed(struct tmem_client *client, u64 handle, const struct tm
 	tmem_client_unlock(client, lane, flags);
 }
 
-/* Copies hits out, flushes what was not answered, gives the slots back. */
+/* Fills the page of a call that was waited for. Returns false for a miss. */
+static bool take_answer(struct tmem_client *client, u64 handle, const struct tmem_key *first,
+			const struct tmem_call *call, void *page)
+{
+	struct tmem_key key;
+
+	if (call->status == TMEM_STATUS_OK && (call->flags & TMEM_DESC_FILL)) {
+		tmem_page_fill(page, call->value);
+		return true;
+	}
+	if (call->status == TMEM_STATUS_OK && call->slot != TMEM_NO_SLOT) {
+		client->options.ops->copy_page(page, tmem_lane_page(&client->lanes[call->lane],
+								    call->slot));
+		return true;
+	}
+	if (call->status == TMEM_STATUS_MISS) {
+		tmem_count(client, TMEM_COUNT_get_misses);
+		return false;
+	}
+	/* Not answered, or with what cannot be believed: a miss, and G2. */
+	tmem_count(client, TMEM_COUNT_get_failed);
+	key = *first;
+	key.index += call->page;
+	flush_missed(client, handle, &key);
+	return false;
+}
+
+/* Copies each hit out as soon as it is answered, while the host works on the next ones. */
 static u32 finish_batch(struct tmem_client *client, u64 handle, const struct tmem_key *first,
-			struct tmem_batch *batch, void *const *pages, u64 *hits)
+			struct tmem_batch *batch, u64 deadline_ns, void *const *pages, u64 *hits)
 {
 	u32 found = 0;
 	u32 at;
 
+	if (!batch->count)
+		return 0;
+	tmem_batch_hand_over(client, batch, TMEM_KICK_GET);
 	for (at = 0; at < batch->count; at++) {
-		struct tmem_call *call = &batch->calls[at];
-		struct tmem_key key = *first;
+		const struct tmem_call *call = &batch->calls[at];
 
-		key.index += call->page;
-		if (call->status == TMEM_STATUS_OK && (call->flags & TMEM_DESC_FILL)) {
-			tmem_page_fill(pages[call->page], call->value);
-		} else if (call->status == TMEM_STATUS_OK && call->slot != TMEM_NO_SLOT) {
-			client->options.ops->copy_page(pages[call->page],
-						       tmem_lane_page(&client->lanes[call->lane],
-								      call->slot));
-		} else if (call->status == TMEM_STATUS_MISS) {
-			tmem_count(client, TMEM_COUNT_get_misses);
-			continue;
-		} else {
-			/* Not answered, or with what cannot be believed: a miss, and G2. */
-			tmem_count(client, TMEM_COUNT_get_failed);
-			flush_missed(client, handle, &key);
-			continue;
+		if (!tmem_load_acquire(&call->done) &&
+		    !tmem_batch_wait_for(client, batch, at, deadline_ns))
+			tmem_trip(client, TMEM_KIND_EPHEMERAL);
+		if (take_answer(client, handle, first, call, pages[call->page])) {
+			*hits |= 1ULL << call->page;
+			found++;
 		}
-		*hits |= 1ULL << call->page;
-		found++;
 	}
+	tmem_batch_count(client, batch);
 	tmem_batch_give_slots(client, batch);
 	return found;
 }
@@ -349,7 +421,11 @@ static u32 stage_gets(struct tmem_client *client, u64 handle, const struct tmem_
 			room = stage_get(client, lane, handle, &key, batch, from) != GET_NO_ROOM;
 			if (!room)
 				break;
+			/* The host begins while the others are being staged. */
+			if (lane->staged - lane->posted >= TMEM_PUBLISHED_MIN)
+				tmem_batch_publish(batch, lane);
 		}
+		tmem_batch_publish(batch, lane);
 		tmem_client_unlock(client, lane, flags);
 		if (!room)
 			break;
@@ -374,7 +450,7 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 {
 	u64 handle = tmem_load_acquire(&client->pools[first->pool].handle);
 	struct tmem_call calls[TMEM_GET_MAX];
-	struct tmem_batch batch = { 0, 0, calls };
+	struct tmem_batch batch = { .calls = calls };
 	u64 deadline_ns = 0;
 	u32 found = 0;
 	u32 next = 0;
@@ -388,7 +464,10 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 		return 0;
 	}
 	while (next < number) {
-		u32 staged = stage_gets(client, handle, first, next, number, &batch);
+		u32 staged;
+
+		batch.given_up = tmem_inject_late_get();
+		staged = stage_gets(client, handle, first, next, number, &batch);
 
 		if (!deadline_ns && (batch.count || staged < number))
 			deadline_ns = tmem_now_ns() + client->options.get_timeout_ns +
@@ -408,10 +487,7 @@ u32 tmem_get_pages(struct tmem_client *client, const struct tmem_key *first, u32
 			break;
 		}
 		next = staged;
-		if (!tmem_batch_wait(client, &batch, tmem_inject_late_get() ?
-				     TMEM_FAULT_GIVE_UP_NS : deadline_ns, TMEM_KICK_GET))
-			tmem_trip(client, TMEM_KIND_EPHEMERAL);
-		found += finish_batch(client, handle, first, &batch, pages, hits);
+		found += finish_batch(client, handle, first, &batch, deadline_ns, pages, hits);
 	}
 	tmem_count_many(client, TMEM_COUNT_get_hits, found);
 	return found;

@@ -15,7 +15,7 @@ int tmem_control(struct tmem_client *client, const struct tmem_desc *desc, u64 *
 	struct tmem_lane *lane = &client->lanes[client->key_lanes];
 	struct tmem_record record = tmem_record_of(desc->op);
 	struct tmem_call call;
-	struct tmem_batch batch = { 0, 0, &call };
+	struct tmem_batch batch = { .calls = &call };
 	unsigned long flags;
 
 	if (!tmem_load_acquire(&client->ready))

@@ -133,7 +133,7 @@ void tmem_swap_flush_area(struct tmem_client *client, u32 number, bool post)
 			/* taking the lock was all */
 		} else if (tmem_make_room(client, lane, 0)) {
 			tmem_lane_stage(lane, &desc, &record);
-			tmem_staged(lane, TMEM_OP_FLUSH_OBJECT);
+			tmem_staged(client, lane, TMEM_OP_FLUSH_OBJECT);
 			tmem_count(client, TMEM_COUNT_flushes_posted);
 		} else {
 			tmem_debt_add_object(&lane->debt, client->swap.pool, object);
@@ -223,7 +223,7 @@ static void stage_swap_put(struct tmem_client *client, struct tmem_lane *lane, u
 	record.area = (u8)(put->area + 1);
 	record.persistent = is_persistent(client);
 	tmem_lane_stage(lane, &desc, &record);
-	tmem_staged(lane, TMEM_OP_PUT);
+	tmem_staged(client, lane, TMEM_OP_PUT);
 }
 
 /**
@@ -431,7 +431,7 @@ static bool post_run(struct tmem_client *client, struct tmem_lane *lane, u64 han
 		return false;
 	desc.count = count;
 	tmem_lane_stage(lane, &desc, &record);
-	tmem_staged(lane, TMEM_OP_FLUSH);
+	tmem_staged(client, lane, TMEM_OP_FLUSH);
 	tmem_count(client, TMEM_COUNT_flushes_posted);
 	return true;
 }

@@ -50,13 +50,24 @@ static bool object_is(const struct tmem_table *table, const struct tmem_table_ob
 	       record->id[2] == object[2];
 }
 
-static u32 find_object(const struct tmem_table *table, u32 pool, const u64 object[3])
+static u32 search_object(struct tmem_table *table, u32 pool, const u64 object[3])
 {
 	u32 at = table->object_hash[object_bucket(table, pool, object)];
 
 	while (at != TMEM_TABLE_NONE && !object_is(table, &table->objects[at], pool, object))
 		at = table->objects[at].hash_next;
+	if (at != TMEM_TABLE_NONE)
+		table->recent = at;
 	return at;
+}
+
+static inline u32 find_object(struct tmem_table *table, u32 pool, const u64 object[3])
+{
+	const struct tmem_table_object *recent = &table->objects[table->recent];
+
+	if (recent->state == OBJECT_LIVE && object_is(table, recent, pool, object))
+		return table->recent;
+	return search_object(table, pool, object);
 }
 
 static bool object_alive(const struct tmem_table *table, const struct tmem_table_object *record)
@@ -130,7 +141,7 @@ void tmem_table_destroy(struct tmem_table *table)
  *
  * Return: its place, or TMEM_TABLE_NONE: the host cannot have it.
  */
-u32 tmem_table_find(const struct tmem_table *table, const struct tmem_key *key)
+u32 tmem_table_find(struct tmem_table *table, const struct tmem_key *key)
 {
 	u32 object = find_object(table, key->pool, key->object);
 	u32 at, bucket;
@@ -405,7 +416,7 @@ void tmem_table_key_at(const struct tmem_table *table, u32 at, struct tmem_key *
  *
  * Return: the number; 0: a flush of it costs nothing.
  */
-u32 tmem_table_object_keys(const struct tmem_table *table, u32 pool, const u64 object[3],
+u32 tmem_table_object_keys(struct tmem_table *table, u32 pool, const u64 object[3],
 			   u64 *highest)
 {
 	u32 at = find_object(table, pool, object);

@@ -63,6 +63,7 @@ struct tmem_table {
 	u32 free_keys, free_objects, dying_objects; /* list heads */
 	u32 used; /* keys, those of forgotten objects too */
 	u32 oldest, newest;
+	u32 recent; /* object found last: most lookups are for it again */
 	u32 sweep; /* next object to look at for a pool's end; object_count: none */
 	u64 seed;
 	u32 lives[TMEM_MAX_POOLS];
@@ -71,7 +72,7 @@ struct tmem_table {
 int tmem_table_init(struct tmem_table *table, u32 keys);
 void tmem_table_destroy(struct tmem_table *table);
 
-u32 tmem_table_find(const struct tmem_table *table, const struct tmem_key *key);
+u32 tmem_table_find(struct tmem_table *table, const struct tmem_key *key);
 u32 tmem_table_insert(struct tmem_table *table, const struct tmem_key *key, u32 entry);
 void tmem_table_touch(struct tmem_table *table, u32 at, u32 entry);
 void tmem_table_remove(struct tmem_table *table, u32 at);
@@ -79,7 +80,7 @@ u32 tmem_table_of_entry(const struct tmem_table *table, u32 at, u32 entry);
 u32 tmem_table_oldest(struct tmem_table *table);
 void tmem_table_key_at(const struct tmem_table *table, u32 at, struct tmem_key *key);
 
-u32 tmem_table_object_keys(const struct tmem_table *table, u32 pool, const u64 object[3],
+u32 tmem_table_object_keys(struct tmem_table *table, u32 pool, const u64 object[3],
 			   u64 *highest);
 void tmem_table_forget_object(struct tmem_table *table, u32 pool, const u64 object[3]);
 u32 tmem_table_forget_range(struct tmem_table *table, u32 pool, const u64 object[3], u64 first,

@@ -401,9 +401,13 @@ static u32 finish_batch(struct tmem_client *client, u64 handle, const struct tme
 	return found;
 }
 
-/* Stages gets from page `from` on, until there is no room. Returns the first page not staged. */
-static u32 stage_gets(struct tmem_client *client, u64 handle, const struct tmem_key *first,
-		      u32 from, u32 number, struct tmem_batch *batch)
+/*
+ * Stages gets from page `from` on, until there is no room. Returns the first page not staged. Not
+ * inline: the calls of a batch fill most of its caller's frame.
+ */
+static noinline u32 stage_gets(struct tmem_client *client, u64 handle,
+			       const struct tmem_key *first, u32 from, u32 number,
+			       struct tmem_batch *batch)
 {
 	struct tmem_key key = *first;
 

@@ -19,6 +19,9 @@ typedef uint32_t u32;
 typedef uint16_t u16;
 typedef uint8_t u8;
 
+/* As in the kernel. */
+#define noinline __attribute__((noinline))
+
 #define tmem_log(...) fprintf(stderr, "tmem: " __VA_ARGS__)
 
 struct tmem_spin {

@@ -11,7 +11,7 @@
 
 #define IVSHMEM_DEVICE 0x1110
 #define IVSHMEM_DOORBELL 12 /* write: peer << 16 | vector */
-#define HOST_PEER 0
+#define HOST_PEER 1
 #define HOST_VECTOR 0
 
 static struct {

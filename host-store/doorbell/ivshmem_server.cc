@@ -15,8 +15,9 @@ namespace tmem {
 namespace {
 
 constexpr std::int64_t kProtocolVersion = 0;
-constexpr std::int64_t kHostPeer = 0;
-constexpr std::int64_t kGuestPeer = 1;
+// QEMU saves the window with a guest's state only for the first peer (`master=on`).
+constexpr std::int64_t kGuestPeer = 0;
+constexpr std::int64_t kHostPeer = 1;
 constexpr std::int64_t kMemoryFollows = -1;
 
 // QEMU and its clients run under this gid or as root; others have no business here.

@@ -14,7 +14,7 @@
 
 namespace tmem {
 
-// The host is peer 0, the guest peer 1; one vector each.
+// The guest is peer 0, the host peer 1; one vector each.
 struct IvshmemHandover {
   int memory_fd;
   int host_kick_fd;     // what the guest rings

@@ -64,10 +64,10 @@ Result<TestIvshmemClient> TestIvshmemClient::Connect(const std::string& path) {
   }
   auto& [version, id, memory, host, own] = messages;
   if (version.number != 0 || version.fd.valid()) return Unexpected("version 0");
-  if (id.number != 1 || id.fd.valid()) return Unexpected("our id, 1");
+  if (id.number != 0 || id.fd.valid()) return Unexpected("our id, 0");
   if (memory.number != -1 || !memory.fd.valid()) return Unexpected("the memory");
-  if (host.number != 0 || !host.fd.valid()) return Unexpected("the host's eventfd");
-  if (own.number != 1 || !own.fd.valid()) return Unexpected("our eventfd");
+  if (host.number != 1 || !host.fd.valid()) return Unexpected("the host's eventfd");
+  if (own.number != 0 || !own.fd.valid()) return Unexpected("our eventfd");
   client.memory_ = std::move(memory.fd);
   client.kick_ = std::move(host.fd);
   client.notify_ = std::move(own.fd);

@@ -159,6 +159,17 @@ class SwapFixture : public ClientFixture {
     return page == MakePage(seed) ? Loaded::kRight : Loaded::kWrong;
   }
 
+  // Of a page that is there.
+  Page LoadPage(std::uint64_t slot) {
+    Page page{};
+    void* pages[1] = {page.data()};
+    const u64 slots[1] = {slot};
+    tmem_swap_loaded results[1];
+    tmem_swap_load(client_.get(), kArea, 1, slots, pages, results);
+    EXPECT_EQ(results[0], TMEM_SWAP_HIT);
+    return page;
+  }
+
   void Invalidate(std::uint64_t slot, std::uint64_t count = 1) {
     tmem_swap_invalidate(client_.get(), kArea, slot, count);
   }

@@ -220,13 +220,7 @@ TEST_F(SwapRules, P3_UnacknowledgedPutsAreReplayedAndTheOthersAreErrors) {
       EXPECT_EQ(Load(i, i == 21 ? 999 : 100 + i), Loaded::kRight) << i;
     }
   }
-  Page back{};
-  void* pages[1] = {back.data()};
-  const u64 slots[1] = {50};
-  tmem_swap_loaded results[1];
-  tmem_swap_load(client_.get(), kArea, 1, slots, pages, results);
-  EXPECT_EQ(results[0], TMEM_SWAP_HIT);
-  EXPECT_EQ(back, filled);
+  EXPECT_EQ(LoadPage(50), filled);
 }
 
 TEST_F(SwapRules, WritethroughUsesNoCreditAndFallsBackToTheDevice) {

@@ -5,6 +5,12 @@
 /* Looks at the window between two looks at the clock, which is slow under emulation. */
 #define LOOKS 8U
 
+/*
+ * A sleeper that nobody wakes rings after this long, and then once a second, whatever `awake` says:
+ * whoever wrote it may be gone, or it is from before the guest went back in time.
+ */
+#define FIRST_PROBE_NS (20 * TMEM_NS_PER_MS)
+
 /* What a sleeper looks at, without locks. */
 struct waiting {
 	struct tmem_client *client;
@@ -223,7 +229,8 @@ static bool spin(struct tmem_client *client, const struct tmem_batch *batch, u32
 static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns)
 {
 	struct waiting waiting = { client, batch };
-	u64 now_ns;
+	u64 probe_ns = FIRST_PROBE_NS;
+	u64 now_ns, left_ns;
 
 	watch_lanes(client, batch->lanes, 1);
 	tmem_full_fence();
@@ -232,7 +239,12 @@ static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batc
 		now_ns = tmem_now_ns();
 		if (all_done(batch) || now_ns >= deadline_ns || !tmem_load_acquire(&client->ready))
 			break;
-		tmem_wait(&client->waitq, batch_moved, &waiting, deadline_ns - now_ns);
+		left_ns = deadline_ns - now_ns;
+		if (tmem_wait(&client->waitq, batch_moved, &waiting,
+			      left_ns < probe_ns ? left_ns : probe_ns))
+			continue;
+		tmem_client_probe(client);
+		probe_ns = TMEM_PROBE_NS;
 	}
 	watch_lanes(client, batch->lanes, -1);
 }

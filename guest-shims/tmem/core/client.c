@@ -5,6 +5,12 @@
 /* How long registration looks for its answer between two naps. */
 #define ANSWER_NAP_NS TMEM_NS_PER_MS
 
+/*
+ * How long stores and loads wait for a replay. What it could not put by then, for lack of credits,
+ * is kept and tried again; loads are answered from it.
+ */
+#define REPLAY_WAIT_NS (2 * TMEM_NS_PER_S)
+
 /* Keys of forgotten objects that the worker frees under one hold of a lane's lock. */
 #define RECLAIM_STEPS 128U
 
@@ -71,6 +77,7 @@ void tmem_client_destroy(struct tmem_client *client)
 {
 	u32 at;
 
+	tmem_replay_forget(client);
 	for (at = 0; client->lanes && at <= client->key_lanes; at++)
 		tmem_lane_destroy(&client->lanes[at]);
 	tmem_free(client->lanes);
@@ -98,14 +105,6 @@ static bool never(void *argument)
 	return false;
 }
 
-/* Without asking `awake`: whoever set it may be gone, or not have looked yet. */
-static void ring_anyway(struct tmem_client *client)
-{
-	tmem_count(client, TMEM_COUNT_doorbells_rung);
-	tmem_count(client, TMEM_COUNT_doorbells_other);
-	client->options.ops->ring(client->options.context);
-}
-
 static int wait_for_answer(struct tmem_client *client, u64 request)
 {
 	u64 deadline_ns = tmem_now_ns() + TMEM_CONTROL_TIMEOUT_NS;
@@ -113,7 +112,7 @@ static int wait_for_answer(struct tmem_client *client, u64 request)
 
 	/* The ring may have been lost on a host that was just starting. */
 	while (error == -EAGAIN && tmem_now_ns() < deadline_ns) {
-		ring_anyway(client);
+		tmem_client_probe(client);
 		tmem_wait(&client->waitq, never, NULL, ANSWER_NAP_NS);
 		error = tmem_window_answer(&client->window, request);
 	}
@@ -123,7 +122,6 @@ static int wait_for_answer(struct tmem_client *client, u64 request)
 static int register_locked(struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;
-	struct tmem_replay *replay;
 	u64 request = tmem_random() | 1;
 	u32 kind;
 	int error;
@@ -136,7 +134,7 @@ static int register_locked(struct tmem_client *client)
 	error = wait_for_answer(client, request);
 	if (error)
 		return error;
-	replay = tmem_replay_collect(client);
+	tmem_replay_collect(client);
 	on_each_lane(client, tmem_lane_reset);
 	tmem_write(&client->epoch, tmem_read(&host->epoch));
 	tmem_write(&client->resets, tmem_read(&host->resets));
@@ -147,7 +145,7 @@ static int register_locked(struct tmem_client *client)
 	tmem_write(&client->replaying, 1U);
 	tmem_store_release(&client->ready, 1U);
 	tmem_pools_open(client);
-	tmem_replay_run(client, replay);
+	tmem_replay_run(client, REPLAY_WAIT_NS);
 	tmem_store_release(&client->replaying, 0U);
 	tmem_wake(&client->waitq);
 	return 0;
@@ -223,7 +221,7 @@ static bool probe_lost_host(struct tmem_client *client)
 	for (kind = 0; kind < TMEM_KINDS; kind++)
 		lost |= tmem_breaker_is_open(&client->breakers[kind], host);
 	if (lost)
-		ring_anyway(client);
+		tmem_client_probe(client);
 	return lost;
 }
 
@@ -256,6 +254,8 @@ u64 tmem_client_work(struct tmem_client *client)
 		again_ns = 2 * TMEM_NS_PER_MS;
 	if (tmem_swap_drain(client))
 		again_ns = 2 * TMEM_NS_PER_MS;
+	if (tmem_replay_run(client, 0) && !again_ns)
+		again_ns = TMEM_PROBE_NS;
 	if (probe_lost_host(client))
 		again_ns = TMEM_PROBE_NS;
 	tmem_mutex_unlock(&client->admin);

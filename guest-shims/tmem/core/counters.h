@@ -59,6 +59,7 @@
 	X(frontswap_puts_failed) /* by the host, after they were promised */         \
 	X(frontswap_loads)                                                           \
 	X(frontswap_load_device) /* left to the device */                            \
+	X(frontswap_load_unacknowledged) /* answered from a put the host had not taken */    \
 	X(frontswap_load_errors)                                                     \
 	X(frontswap_tag_mismatches)                                                  \
 	X(frontswap_invalidates) /* slots that were held */                          \

@@ -107,6 +107,7 @@ void tmem_reap(struct tmem_client *client, struct tmem_lane *lane);
 void tmem_staged(struct tmem_client *client, struct tmem_lane *lane, enum tmem_op op);
 void tmem_want_work(struct tmem_client *client);
 void tmem_trip(struct tmem_client *client, enum tmem_page_kind kind);
+void tmem_client_probe(struct tmem_client *client);
 bool tmem_make_room_slowly(struct tmem_client *client, struct tmem_lane *lane, u32 reserve);
 u32 tmem_make_slot_slowly(struct tmem_client *client, struct tmem_lane *lane);
 

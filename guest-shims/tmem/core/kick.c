@@ -258,6 +258,18 @@ void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
 	client->options.ops->ring(client->options.context);
 }
 
+/**
+ * tmem_client_probe - ring whatever the window says
+ * @client: client
+ *
+ * Whoever wrote `awake` may be gone, or it is from before this guest went back in time.
+ */
+void tmem_client_probe(struct tmem_client *client)
+{
+	count_ring(client, TMEM_KICK_OTHER);
+	client->options.ops->ring(client->options.context);
+}
+
 static bool host_started_over(const struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;

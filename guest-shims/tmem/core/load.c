@@ -209,6 +209,21 @@ static void load_batch(struct load *load)
 	}
 }
 
+/* What the host never acknowledged is still here (P3). */
+static void answer_unacknowledged(struct load *load)
+{
+	u32 page;
+
+	for (page = 0; load->persistent && page < load->pages; page++) {
+		if (load->results[page] != TMEM_SWAP_ERROR ||
+		    !tmem_replay_read(load->client, load->number, load->slots[page],
+				      load->buffers[page]))
+			continue;
+		load->results[page] = TMEM_SWAP_HIT;
+		tmem_count(load->client, TMEM_COUNT_frontswap_load_unacknowledged);
+	}
+}
+
 static void count_results(struct load *load)
 {
 	u32 page;
@@ -265,5 +280,6 @@ void tmem_swap_load(struct tmem_client *client, u32 number, u32 pages, const u64
 			}
 		}
 	}
+	answer_unacknowledged(&load);
 	count_results(&load);
 }

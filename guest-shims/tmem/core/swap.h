@@ -34,10 +34,13 @@ struct tmem_swap_area {
 	u32 has_pending;
 };
 
+struct tmem_replay;
+
 struct tmem_swap {
 	u32 pool; /* the client's number of it */
 	u32 kind; /* enum tmem_pool_kind; 0: no pool yet */
 	struct tmem_swap_area *areas[TMEM_SWAP_AREAS];
+	struct tmem_replay *replay; /* changed with client.admin held */
 };
 
 enum tmem_swap_stored {
@@ -66,8 +69,9 @@ void tmem_swap_written(struct tmem_client *client, u32 area, u64 slot, u64 numbe
 void tmem_swap_put_done(struct tmem_client *client, const struct tmem_completion *completion);
 bool tmem_swap_drain(struct tmem_client *client);
 
-struct tmem_replay;
-struct tmem_replay *tmem_replay_collect(struct tmem_client *client);
-void tmem_replay_run(struct tmem_client *client, struct tmem_replay *replay);
+void tmem_replay_collect(struct tmem_client *client);
+bool tmem_replay_run(struct tmem_client *client, u64 wait_ns);
+bool tmem_replay_read(struct tmem_client *client, u32 number, u64 slot, void *page);
+void tmem_replay_forget(struct tmem_client *client);
 
 #endif /* TMEM_CORE_SWAP_H */

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// Swapped-out pages that no host has acknowledged: read from where they wait, put to the next host.
+#include "tests/guest_core/client_fixture.h"
+
+namespace tmem {
+namespace {
+
+class Replay : public SwapFixture {};
+
+TEST_F(Replay, P3_WhatTheHostHasNotTakenIsReadFromItsSlot) {
+  ConnectSwap(TMEM_POOL_PERSISTENT, 1000, {.key_lanes = 2, .ring_entries = 64, .lane_slots = 40});
+  for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(Store(i, i));
+  Kick();
+  Kick();  // acknowledged
+  host_->Stop();
+  for (std::uint64_t i = 5; i < 40; ++i) ASSERT_TRUE(Store(i, 100 + i));
+  Page filled;
+  filled.fill(0x11);
+  ASSERT_EQ(tmem_swap_store(client_.get(), kArea, 50, filled.data()), TMEM_SWAP_KEPT);
+  Kick();  // published; nobody takes them
+  Invalidate(20);
+  ASSERT_TRUE(Store(21, 999));
+  EXPECT_EQ(Load(0, 0), Loaded::kError) << "the host has it, and is lost";
+  for (std::uint64_t i = 5; i < 40; ++i) {
+    if (i == 20) {
+      EXPECT_EQ(Load(i, 120), Loaded::kDevice);
+    } else {
+      EXPECT_EQ(Load(i, i == 21 ? 999 : 100 + i), Loaded::kRight) << i;
+    }
+  }
+  EXPECT_EQ(LoadPage(50), filled);
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_unacknowledged), 35u);
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_errors), 1u);
+  host_->Start();
+  host_->Process();
+  Settle();
+  EXPECT_EQ(Load(0, 0), Loaded::kRight) << "late is not lost";
+  EXPECT_EQ(Load(30, 130), Loaded::kRight);
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_unacknowledged), 35u);
+}
+
+TEST_F(Replay, P3_AReplayWithoutCreditsIsKeptReadAndTriedAgain) {
+  ConnectSwap(TMEM_POOL_PERSISTENT, 1000, {.key_lanes = 2, .ring_entries = 64, .lane_slots = 40});
+  host_->Stop();
+  for (std::uint64_t i = 0; i < 30; ++i) ASSERT_TRUE(Store(i, 100 + i));
+  host_->Start();
+  host_->Reset();
+  tmem_client_work(client_.get());  // registers; waits for credits in vain
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_replayed), 0u);
+  for (std::uint64_t i = 0; i < 30; ++i) EXPECT_EQ(Load(i, 100 + i), Loaded::kRight) << i;
+  Invalidate(3);
+  host_->Grant(10);
+  EXPECT_GT(tmem_client_work(client_.get()), 0u) << "some is left";
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_replayed), 10u);
+  // The next host takes over before all is put: what this one took is lost, the rest is not.
+  Kick();
+  Kick();
+  host_->Reset();
+  tmem_client_work(client_.get());
+  std::uint64_t errors = 0;
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    const Loaded loaded = Load(i, 100 + i);
+    if (i == 3) {
+      EXPECT_EQ(loaded, Loaded::kDevice);
+    } else {
+      EXPECT_NE(loaded, Loaded::kWrong);
+      errors += loaded == Loaded::kError;
+    }
+  }
+  EXPECT_EQ(errors, 10u);
+  host_->Grant(1000);
+  Settle();
+  tmem_client_work(client_.get());
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_replayed), 29u);
+  Kick();
+  EXPECT_EQ(host_->pages(), 19u);
+  EXPECT_EQ(Load(29, 129), Loaded::kRight);
+}
+
+TEST_F(Replay, P3_AReplayDoneTwiceIsHarmless) {
+  ConnectSwap(TMEM_POOL_PERSISTENT, 1000, {.key_lanes = 2, .ring_entries = 64, .lane_slots = 40});
+  host_->Stop();
+  for (std::uint64_t i = 0; i < 20; ++i) ASSERT_TRUE(Store(i, 100 + i));
+  host_->Start();
+  for (int turn = 0; turn < 3; ++turn) {
+    host_->Reset();
+    host_->intercept = [&](const tmem_desc& desc) -> std::uint16_t {
+      if (desc.op == TMEM_OP_POOL_CREATE) {
+        host_->Grant(1000);
+        host_->Stop();  // takes no put of the replay
+      }
+      return 0;
+    };
+    tmem_client_work(client_.get());
+    host_->Start();
+  }
+  host_->intercept = nullptr;
+  host_->Process();
+  Settle();
+  EXPECT_EQ(host_->pages(), 20u);
+  for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(Load(i, 100 + i), Loaded::kRight) << i;
+  EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_errors), 0u);
+}
+
+TEST_F(Replay, AWaiterRingsAgainWhateverAwakeSays) {
+  ConnectSwap(TMEM_POOL_PERSISTENT);
+  ASSERT_TRUE(Store(1, 1));
+  Kick();
+  Kick();
+  client_->options.load_timeout_ns = TMEM_NS_PER_S;
+  host_->header().host.awake = 1;  // from before a rollback, or of a daemon that died
+  const std::uint64_t before_ns = tmem_now_ns();
+  EXPECT_EQ(Load(1, 1), Loaded::kRight);
+  EXPECT_LT(tmem_now_ns() - before_ns, TMEM_NS_PER_S / 2);
+}
+
+}  // namespace
+}  // namespace tmem

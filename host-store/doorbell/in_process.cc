@@ -44,9 +44,18 @@ Result<std::unique_ptr<InProcessHost>> InProcessHost::Create(const InProcessOpti
 
 Result<std::unique_ptr<InProcessGuest>> InProcessHost::Connect(const GuestOptions& options,
                                                                std::function<void()> notify) {
-  const std::uint64_t window_bytes = options_.window.window_bytes;
-  Result<WindowMemory> memory = WindowMemory::CreatePrivate(window_bytes);
+  Result<WindowMemory> memory = WindowMemory::CreatePrivate(options_.window.window_bytes);
   if (!memory) return std::move(memory).error();
+  return Adopt(options, std::move(*memory), std::move(notify));
+}
+
+Result<std::unique_ptr<InProcessGuest>> InProcessHost::Adopt(const GuestOptions& options,
+                                                             WindowMemory window,
+                                                             std::function<void()> notify) {
+  const std::uint64_t window_bytes = options_.window.window_bytes;
+  if (window.bytes() != window_bytes) {
+    return Error{ErrorCode::kInvalidArgument, "the window has another size"};
+  }
   UniqueFd kick(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!kick.valid()) return SystemError("eventfd");
   if (Result<void> reserved = store_->Reserve(window_bytes); !reserved) return reserved.error();
@@ -57,7 +66,9 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Connect(const GuestOption
   }
   std::unique_ptr<InProcessGuest> guest(
       new InProcessGuest(*this, *id, options.weight, MakeGeometry(options_.window).value(),
-                         std::move(*memory), std::move(kick), std::move(notify)));
+                         std::move(window), std::move(kick), std::move(notify)));
+  // Who waits for an answer of the former host looks again.
+  if (LoadRelaxed(guest->view_.host_page().resets) != 0) guest->bell_.Ring();
   if (workers_.empty()) return guest;
   const auto idlest =
       std::min_element(workers_.begin(), workers_.end(),
@@ -85,9 +96,14 @@ InProcessGuest::InProcessGuest(InProcessHost& host, GuestId id, std::uint32_t we
       channel_(*host.store_, id, view_, bell_, host.options_.channel) {}
 
 InProcessGuest::~InProcessGuest() {
-  if (worker_ != nullptr) worker_->Detach(channel_, kick_.get());
+  Pause();
   host_.store_->RemoveGuest(channel_.guest());
-  host_.store_->Unreserve(memory_.bytes());
+  host_.store_->Unreserve(host_.options_.window.window_bytes);
+}
+
+WindowMemory InProcessGuest::Leave(std::unique_ptr<InProcessGuest> guest) {
+  guest->Pause();
+  return std::move(guest->memory_);
 }
 
 void InProcessGuest::Kick() {
@@ -142,8 +158,8 @@ bool InProcessGuest::WaitForNotification(std::uint64_t seen, std::uint64_t timeo
 }
 
 void InProcessGuest::Pause() {
-  if (worker_ != nullptr) worker_->Detach(channel_, kick_.get());
   MutexLock lock(visiting_);
+  if (!paused_ && worker_ != nullptr) worker_->Detach(channel_, kick_.get());
   paused_ = true;
 }
 

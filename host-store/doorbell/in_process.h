@@ -62,6 +62,12 @@ class InProcessHost {
   Result<std::unique_ptr<InProcessGuest>> Connect(const GuestOptions& options,
                                                   std::function<void()> notify = {});
 
+  // The same with a window that outlived another host (InProcessGuest::Leave): its guest is notified
+  // once, registers again, and puts again what the other host had not acknowledged. `window` must
+  // have this host's geometry. Give each store another seed, so that no pool handle comes twice.
+  Result<std::unique_ptr<InProcessGuest>> Adopt(const GuestOptions& options, WindowMemory window,
+                                                std::function<void()> notify = {});
+
  private:
   friend class InProcessGuest;
   InProcessHost(const InProcessOptions& options, std::unique_ptr<Store> store);
@@ -72,9 +78,12 @@ class InProcessHost {
 };
 
 // One guest's window and doorbell. Its end destroys the guest's pools and gives the memory back.
-// Thread rule: everything but Pause, Resume and the destructor from any thread.
+// Thread rule: everything but Pause, Resume, Leave and the destructor from any thread.
 class InProcessGuest {
  public:
+  // Ends the connection and keeps the window, as when the host dies: what the guest posts there is
+  // for the next host.
+  static WindowMemory Leave(std::unique_ptr<InProcessGuest> guest);
   ~InProcessGuest();
   InProcessGuest(const InProcessGuest&) = delete;
   InProcessGuest& operator=(const InProcessGuest&) = delete;
@@ -126,7 +135,7 @@ class InProcessGuest {
 
   InProcessHost& host_;
   const std::uint32_t weight_;
-  const WindowMemory memory_;
+  WindowMemory memory_;
   const UniqueFd kick_;
   Bell bell_;
   const WindowView view_;

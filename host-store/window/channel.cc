@@ -27,10 +27,28 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
       lanes_(window.lane_count()) {
   window_.PublishGeometry();
   tmem_host_page& host = window_.host_page();
-  host.features_offered = options_.features;
-  host.max_pools = TMEM_MAX_POOLS;
-  host.credits_target = options_.credit_window;
+  StoreRelaxed(host.features_offered, tmem_u64{options_.features});
+  StoreRelaxed(host.max_pools, tmem_u32{TMEM_MAX_POOLS});
+  StoreRelaxed(host.credits_target, tmem_u64{options_.credit_window});
   pools_.reserve(TMEM_MAX_POOLS);
+  if (LoadRelaxed(host.register_answer) != 0) {
+    TakeOver();
+  } else {
+    PublishNotices();
+  }
+}
+
+// Goes on counting where the former channel stopped. A guest that wrote there harms only itself. Its
+// last request is not answered twice: it is registered again when it asks again.
+void Channel::TakeOver() {
+  tmem_host_page& host = window_.host_page();
+  answered_request_ = LoadRelaxed(host.register_answer);
+  heartbeat_ = LoadRelaxed(host.heartbeat);
+  former_epoch_ = LoadRelaxed(host.epoch);
+  former_resets_ = LoadRelaxed(host.resets) + 1;
+  StoreRelaxed(host.awake, tmem_u32{0});
+  StoreRelaxed(host.credits_granted, tmem_u64{0});
+  StoreRelaxed(host.frozen, tmem_u32{0});
   PublishNotices();
 }
 
@@ -276,21 +294,20 @@ void Channel::Reset() {
   StartOver();
   registered_ = false;
   counters_.resets.Add();
-  tmem_host_page& host = window_.host_page();
   PublishNotices();
-  StoreRelease(host.resets, tmem_u64{counters_.resets.value()});
   RingGuest();
 }
 
 // ---- notices --------------------------------------------------------------------------------
 
 void Channel::PublishNotices() {
-  // Both terms only grow, so the sum changes whenever one of them does.
-  const std::uint64_t epoch = store_.epoch() + counters_.resets.value() + 1;
-  if (epoch != published_epoch_) {
-    published_epoch_ = epoch;
-    StoreRelease(window_.host_page().epoch, tmem_u64{epoch});
-  }
+  // All terms only grow, so the sum changes whenever one of them does.
+  const std::uint64_t epoch = former_epoch_ + store_.epoch() + counters_.resets.value() + 1;
+  const std::uint64_t resets = former_resets_ + counters_.resets.value();
+  // Compared with the window's: in one that was rolled back with its guest older ones stand again.
+  tmem_host_page& host = window_.host_page();
+  if (LoadRelaxed(host.epoch) != epoch) StoreRelease(host.epoch, tmem_u64{epoch});
+  if (LoadRelaxed(host.resets) != resets) StoreRelease(host.resets, tmem_u64{resets});
   if (freeze_ == FreezeState::kDraining && store_.StatusOf(guest_).credits == 0) {
     freeze_ = FreezeState::kFrozen;
     store_.SetAdmission(guest_, Store::Admission::kFrozen);

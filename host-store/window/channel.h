@@ -69,7 +69,9 @@ class Channel {
     kUrgent,  // the guest waits for it: gets, and whatever is before them in their lanes
   };
 
-  // `window` is zeroed memory that no guest has seen. Writes geometry and host page.
+  // `window` is zeroed memory that no guest has seen, or was served by a channel that is gone. Then
+  // the guest is told of a new epoch and of a reset, and puts again what was not answered [P3].
+  // Writes geometry and host page.
   Channel(Store& store, GuestId guest, const WindowView& window, GuestBell& bell,
           const ChannelOptions& options);
   Channel(const Channel&) = delete;
@@ -129,6 +131,7 @@ class Channel {
   bool RegistrationPending() const;
   Event Register();
   tmem_status CheckRegistration(const tmem_guest_page& page) const;
+  void TakeOver();
   void StartOver();
   void Reset();
   bool CountersMatch(std::uint32_t lane, std::uint64_t posted) const;
@@ -174,7 +177,8 @@ class Channel {
   bool registered_ = false;
   std::uint64_t features_ = 0;
   std::uint64_t heartbeat_ = 0;
-  std::uint64_t published_epoch_ = 0;
+  std::uint64_t former_epoch_ = 0;   // of the channels that served the window before
+  std::uint64_t former_resets_ = 0;  // theirs, and one for each of them
   std::vector<Pool> pools_;  // at most TMEM_MAX_POOLS
   bool has_persistent_pool_ = false;
   std::uint64_t credits_granted_ = 0;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -57,13 +58,8 @@ Page MakePage(std::uint64_t seed) {
 // A guest with a timer and a worker, as the module has them.
 class Guest {
  public:
-  explicit Guest(std::uint64_t limit_bytes) {
-    InProcessOptions options{};
-    options.store.limit_bytes = limit_bytes;
-    options.store.pool_min_bytes = limit_bytes / 2;
-    options.store.seed = 7;
-    options.workers = 1;
-    host_ = InProcessHost::Create(options, clock_).value();
+  explicit Guest(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {
+    host_ = CreateHost();
     channel_ = host_->Connect({.name = "guest", .domain = ""}, [this] { Notified(); }).value();
     tmem_client_options client_options{};
     client_options.ops = &kOps;
@@ -89,6 +85,24 @@ class Guest {
     tmem_client_destroy(&client_);
   }
 
+  // The store dies with all it held; `delay` later another one serves the window.
+  void ReplaceHost(std::chrono::milliseconds delay) {
+    WindowMemory window = LeaveHost();
+    std::this_thread::sleep_for(delay);
+    AdoptBy(CreateHost(), std::move(window));
+  }
+
+  // The guest was saved with its window and is restored on a host that never saw it.
+  void RestoreOnNewHost() {
+    WindowMemory window = LeaveHost();
+    std::byte* const memory = window.data();
+    const std::vector<std::byte> saved(memory, memory + window.bytes());
+    std::memset(memory, 0, saved.size());
+    AdoptBy(CreateHost(), std::move(window));
+    std::memcpy(memory, saved.data(), saved.size());
+    channel_->Kick();
+  }
+
   tmem_client* client() { return &client_; }
   InProcessGuest& channel() { return *channel_; }
   Store& store() { return host_->store(); }
@@ -97,7 +111,40 @@ class Guest {
  private:
   static Guest* Self(void* context) { return static_cast<Guest*>(context); }
 
-  static void Ring(void* context) { Self(context)->channel_->Kick(); }
+  std::unique_ptr<InProcessHost> CreateHost() {
+    InProcessOptions options{};
+    options.store.limit_bytes = limit_bytes_;
+    options.store.pool_min_bytes = limit_bytes_ / 2;
+    options.store.seed = ++seed_;
+    options.workers = 1;
+    return InProcessHost::Create(options, clock_).value();
+  }
+
+  WindowMemory LeaveHost() {
+    std::unique_ptr<InProcessGuest> old;
+    {
+      std::lock_guard<std::mutex> lock(channel_mutex_);
+      old = std::move(channel_);
+    }
+    WindowMemory window = InProcessGuest::Leave(std::move(old));
+    host_.reset();
+    return window;
+  }
+
+  void AdoptBy(std::unique_ptr<InProcessHost> host, WindowMemory window) {
+    host_ = std::move(host);
+    auto adopted =
+        host_->Adopt({.name = "guest", .domain = ""}, std::move(window), [this] { Notified(); })
+            .value();
+    std::lock_guard<std::mutex> lock(channel_mutex_);
+    channel_ = std::move(adopted);
+  }
+
+  static void Ring(void* context) {
+    Guest* self = Self(context);
+    std::lock_guard<std::mutex> lock(self->channel_mutex_);
+    if (self->channel_) self->channel_->Kick();
+  }
 
   void Notified() {
     if (!connected_.load(std::memory_order_acquire)) return;
@@ -127,8 +174,11 @@ class Guest {
       .copy_page = [](void* to, const void* from) { std::memcpy(to, from, TMEM_PAGE_BYTES); },
   };
 
+  const std::uint64_t limit_bytes_;
+  std::uint64_t seed_ = 7;
   SteadyClock clock_;
   std::unique_ptr<InProcessHost> host_;
+  std::mutex channel_mutex_;  // of channel_ itself, which is replaced
   std::unique_ptr<InProcessGuest> channel_;
   tmem_client client_{};
   std::atomic<bool> connected_{false};
@@ -353,6 +403,90 @@ TEST_F(CoreAndStore, WhenTheGuestRegistersAgainPersistentPagesAreErrorsNeverWron
   Run([&] { EXPECT_EQ(tmem_client_register(guest_->client()), 0); });
   ExpectGeneralHealth();
   EXPECT_GT(guest_->Count(TMEM_COUNT_frontswap_lost), 0u);
+}
+
+TEST_F(CoreAndStore, WhenTheStoreIsReplacedUnderTheWindowWhatItHadNotTakenIsReplayed) {
+  Start(64u << 20);
+  for (auto& actor : actors_) actor->errors_allowed = true;
+  std::mt19937_64 random(Seed());
+  Run([&] {
+    // Some puts are published that nobody takes, and now and then a reset meets a replay.
+    guest_->channel().Pause();
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 10));
+    guest_->ReplaceHost(std::chrono::milliseconds(random() % 60));
+    if (random() % 3 == 0) guest_->ReplaceHost(std::chrono::milliseconds(0));
+  });
+  ExpectGeneralHealth();
+  EXPECT_GT(guest_->Count(TMEM_COUNT_resets), 0u);
+  EXPECT_GT(guest_->Count(TMEM_COUNT_frontswap_replayed), 0u);
+  EXPECT_GT(guest_->Count(TMEM_COUNT_frontswap_lost), 0u);
+}
+
+// One swap area, no other threads than the guest's own.
+class InProcessRestart : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kOld = 100;      // slots 0.. of which the first host has taken all
+  static constexpr std::uint64_t kFirstNew = 50;  // slots from here on are stored again, untaken
+  static constexpr std::uint64_t kEnd = 200;      // the last of them is freed
+
+  void SetUp() override {
+    ASSERT_EQ(tmem_swap_start(guest_.client(), TMEM_POOL_PERSISTENT), 0);
+    ASSERT_EQ(tmem_swap_on(guest_.client(), 0, 1000), 0);
+    for (std::uint64_t slot = 0; slot < kOld; ++slot) {
+      while (!StorePage(slot, slot)) std::this_thread::yield();  // credits come with answers
+    }
+    for (std::uint64_t slot = 0; slot < kOld; ++slot) ASSERT_EQ(Load(slot, slot), TMEM_SWAP_HIT);
+    guest_.channel().Pause();
+    for (std::uint64_t slot = kFirstNew; slot < kEnd; ++slot) {
+      ASSERT_TRUE(StorePage(slot, 1000 + slot));
+    }
+    for (std::uint64_t slot = 60; slot < 70; ++slot) ASSERT_TRUE(StorePage(slot, 2000 + slot));
+    tmem_swap_invalidate(guest_.client(), 0, kEnd - 1, 1);
+    tmem_client_kick(guest_.client(), TMEM_KICK_OTHER);
+  }
+
+  bool StorePage(std::uint64_t slot, std::uint64_t seed) {
+    const Page page = MakePage(seed);
+    return tmem_swap_store(guest_.client(), 0, slot, page.data()) == TMEM_SWAP_KEPT;
+  }
+
+  tmem_swap_loaded Load(std::uint64_t slot, std::uint64_t seed) {
+    Page page;
+    void* pages[1] = {page.data()};
+    tmem_swap_loaded result;
+    tmem_swap_load(guest_.client(), 0, 1, &slot, pages, &result);
+    if (result == TMEM_SWAP_HIT) EXPECT_EQ(page, MakePage(seed)) << slot;
+    return result;
+  }
+
+  void ExpectOnlyTheTakenOnesAreLost() {
+    const std::uint64_t untaken = kEnd - 1 - kFirstNew;
+    while (guest_.Count(TMEM_COUNT_frontswap_replayed) < untaken) std::this_thread::yield();
+    for (std::uint64_t slot = 0; slot < kFirstNew; ++slot) {
+      EXPECT_EQ(Load(slot, slot), TMEM_SWAP_ERROR) << slot;
+    }
+    for (std::uint64_t slot = kFirstNew; slot < kEnd - 1; ++slot) {
+      const bool twice = slot >= 60 && slot < 70;
+      EXPECT_EQ(Load(slot, (twice ? 2000 : 1000) + slot), TMEM_SWAP_HIT) << slot;
+    }
+    EXPECT_EQ(Load(kEnd - 1, 0), TMEM_SWAP_DEVICE);
+    EXPECT_EQ(guest_.Count(TMEM_COUNT_frontswap_replayed), untaken);
+    EXPECT_EQ(guest_.Count(TMEM_COUNT_frontswap_lost), kEnd - 1) << "the replayed ones among them";
+    EXPECT_EQ(guest_.store().StatusOf(guest_.channel().id()).persistent_pages, untaken);
+  }
+
+  Guest guest_{64u << 20};
+};
+
+TEST_F(InProcessRestart, ANewStoreOnTheSameWindowGetsWhatTheOldOneHadNotTakenInOrder) {
+  guest_.ReplaceHost(std::chrono::milliseconds(100));
+  ExpectOnlyTheTakenOnesAreLost();
+}
+
+TEST_F(InProcessRestart, M4_AWindowRestoredWithItsGuestOnAnotherHostIsNoticed) {
+  guest_.RestoreOnNewHost();
+  ExpectOnlyTheTakenOnesAreLost();
+  EXPECT_GT(guest_.Count(TMEM_COUNT_resets), 0u);
 }
 
 }  // namespace

@@ -16,15 +16,16 @@ import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from lab import case, cases_bench, cases_files, cases_hosts, cases_rules, cases_swap  # noqa: E402
+from lab import (case, cases_bench, cases_files, cases_hosts, cases_lost,  # noqa: E402
+                 cases_rollback, cases_rules, cases_swap)
 from lab import guest as lab_guest  # noqa: E402
 from lab import host as lab_host  # noqa: E402
 from lab import images, initramfs, paths, progress  # noqa: E402
 
 # Name -> test. Those of ALONE boot two guests, so nothing runs beside them.
 CASES = {**cases_files.CASES, **cases_rules.CASES, **cases_swap.CASES, **cases_hosts.CASES,
-         **cases_bench.CASES}
-ALONE = cases_hosts.ALONE
+         **cases_bench.CASES, **cases_lost.CASES, **cases_rollback.CASES}
+ALONE = cases_hosts.ALONE | cases_lost.ALONE
 
 
 def parse_arguments():

@@ -21,7 +21,8 @@ class Disk:
     readonly: bool = False
     writes_s: int = 0  # write requests a second; 0: any number
 
-    def qemu_arguments(self, number):
+    def qemu_arguments(self, number, snapshots=False):
+        """`snapshots`: what is written goes to an overlay that can be saved and rolled back."""
         # Written back by the host's page cache, so that an unthrottled disk costs no real I/O.
         drive = f"if=none,id=disk{number},file={self.path},format=raw,cache=unsafe,aio=threads"
         if self.mb_s:
@@ -30,6 +31,8 @@ class Disk:
             drive += f",throttling.iops-write={self.writes_s}"
         if self.readonly:
             drive += ",readonly=on"
+        elif snapshots:
+            drive += ",snapshot=on"
         return ["-drive", drive, "-device", f"virtio-blk-pci,drive=disk{number}"]
 
 

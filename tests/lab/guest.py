@@ -46,6 +46,8 @@ class Options:
     window_socket: pathlib.Path | None = None
     kernel: pathlib.Path | None = None
     programs: tuple = ("workload",)  # of ours, in the initial file system
+    reboots: bool = False  # a reset boots it again, rather than ending it
+    snapshots: bool = False  # save() and load() work: its disks and window can be saved
 
 
 def accelerator():
@@ -121,10 +123,13 @@ class Guest(processes.Supervised):
             self._vcpus = self._qmp.vcpu_threads()
         except qmp.QmpError as error:
             raise GuestError(f"{self.name}: {error}; {self._qemu_log(base)}") from None
+        self._await_ready()
+        self.boot_s = time.monotonic() - begin
+
+    def _await_ready(self):
         deadline = time.monotonic() + self._boot_timeout_s
         while not self._read_line(deadline, "boot").startswith("@ready"):
             pass
-        self.boot_s = time.monotonic() - begin
 
     def _accept(self, listener, base):
         while True:
@@ -155,18 +160,20 @@ class Guest(processes.Supervised):
                      "-smp", options.cpus, "-m", options.memory_mib,
                      "-kernel", kernel, "-initrd", initramfs.build(options.programs),
                      "-append", append,
-                     "-no-reboot",
                      "-chardev", f"file,id=console,path={self.console_path}",
                      "-serial", "chardev:console",
                      "-chardev", f"socket,id=command,path={base}.command",
                      "-serial", "chardev:command",
                      "-chardev", f"socket,id=monitor,path={base}.monitor",
                      "-mon", "chardev=monitor,mode=control"]
+        if not options.reboots:
+            arguments.append("-no-reboot")
         for number, disk in enumerate(options.disks):
-            arguments += disk.qemu_arguments(number)
+            arguments += disk.qemu_arguments(number, options.snapshots)
         if options.window_socket:
+            master = ",master=on" if options.snapshots else ""
             arguments += ["-chardev", f"socket,id=window,path={options.window_socket}",
-                          "-device", "ivshmem-doorbell,chardev=window,vectors=1"]
+                          "-device", f"ivshmem-doorbell,chardev=window,vectors=1{master}"]
         return arguments
 
     def _close(self):
@@ -257,10 +264,16 @@ class Guest(processes.Supervised):
             if line.startswith(f"@begin {self._next_id}"):
                 return
 
-    def workload(self, command, timeout_s=120):
+    def workload(self, command, timeout_s=120, on_event=None):
         """Runs a command of the workload program; returns its events."""
         events = []
-        output = self.run(f"workload {command}", timeout_s, events.append, check=False)
+
+        def take(event):
+            events.append(event)
+            if on_event is not None:
+                on_event(event)
+
+        output = self.run(f"workload {command}", timeout_s, take, check=False)
         errors = [event["error"] for event in events if "error" in event]
         if errors or not events:
             raise GuestError(f"{self.name}: workload {command}: {errors or output}")
@@ -280,6 +293,38 @@ class Guest(processes.Supervised):
     def vmstat(self):
         pairs = (line.split() for line in self.run("cat /proc/vmstat").splitlines())
         return {name: int(value) for name, value in pairs}
+
+    # ---- what happens to whole guests ----
+
+    def reset(self):
+        """As a press on the button: no process of the guest is told. Returns once it is up again."""
+        self._monitor("system_reset")
+        self._await_ready()
+
+    def pause(self):
+        self._monitor("stop")
+
+    def resume(self):
+        self._monitor("cont")
+
+    def save(self, name):
+        """A snapshot of memory, devices, window and disks; the guest goes on."""
+        self._human_monitor(f"savevm {name}")
+
+    def load(self, name):
+        """Back to a snapshot; the guest goes on from there."""
+        self._human_monitor(f"loadvm {name}")
+
+    def _monitor(self, command, **arguments):
+        try:
+            return self._qmp.command(command, **arguments)
+        except qmp.QmpError as error:
+            raise GuestError(f"{self.name}: {error}") from None
+
+    def _human_monitor(self, line):
+        answer = self._monitor("human-monitor-command", **{"command-line": line})
+        if answer.strip():
+            raise GuestError(f"{self.name}: {line}: {answer.strip()}")
 
     # ---- what the host sees ----
 

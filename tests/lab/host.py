@@ -2,7 +2,6 @@
 """One daemon for the guests of a test: tmemd, its sockets, its figures."""
 
 import json
-import signal
 import subprocess
 import time
 
@@ -53,11 +52,10 @@ class Host(processes.Supervised):
         self.killed = True
         super().kill()
 
-    def stop_for(self, seconds):
-        """Lets the daemon stand still, as on a machine that has no time for it."""
-        self._process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)
-        self._process.send_signal(signal.SIGCONT)
+    def start_again(self):
+        """A new daemon on the sockets of the one that was killed."""
+        self._start()
+        self.killed = False
 
     def alive(self):
         return self._process.poll() is None

@@ -142,6 +142,12 @@ class Supervised:
     def pid(self):
         return self._process.pid
 
+    def stop_for(self, seconds):
+        """Lets the process stand still, as on a machine that has no time for it."""
+        self._process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self):
         """Ends the process at once, as a crash or a loss of power would."""
         stop(self._process, signal.SIGKILL)

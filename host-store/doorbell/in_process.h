@@ -62,9 +62,10 @@ class InProcessHost {
   Result<std::unique_ptr<InProcessGuest>> Connect(const GuestOptions& options,
                                                   std::function<void()> notify = {});
 
-  // The same with a window that outlived another host (InProcessGuest::Leave): its guest is notified
-  // once, registers again, and puts again what the other host had not acknowledged. `window` must
-  // have this host's geometry. Give each store another seed, so that no pool handle comes twice.
+  // The same with a window that outlived another host (InProcessGuest::Leave): its guest is
+  // notified once, registers again, and puts again what the other host had not acknowledged.
+  // `window` must have this host's geometry. Give each store another seed, so that no pool handle
+  // comes twice.
   Result<std::unique_ptr<InProcessGuest>> Adopt(const GuestOptions& options, WindowMemory window,
                                                 std::function<void()> notify = {});
 

@@ -38,8 +38,8 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
   }
 }
 
-// Goes on counting where the former channel stopped. A guest that wrote there harms only itself. Its
-// last request is not answered twice: it is registered again when it asks again.
+// Goes on counting where the former channel stopped. A guest that wrote there harms only itself.
+// Its last request is not answered twice: it is registered again when it asks again.
 void Channel::TakeOver() {
   tmem_host_page& host = window_.host_page();
   answered_request_ = LoadRelaxed(host.register_answer);

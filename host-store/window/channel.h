@@ -179,7 +179,7 @@ class Channel {
   std::uint64_t heartbeat_ = 0;
   std::uint64_t former_epoch_ = 0;   // of the channels that served the window before
   std::uint64_t former_resets_ = 0;  // theirs, and one for each of them
-  std::vector<Pool> pools_;  // at most TMEM_MAX_POOLS
+  std::vector<Pool> pools_;          // at most TMEM_MAX_POOLS
   bool has_persistent_pool_ = false;
   std::uint64_t credits_granted_ = 0;
   std::uint64_t credits_spent_ = 0;  // consumed by puts or returned

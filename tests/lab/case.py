@@ -127,7 +127,8 @@ def fewest_reads(guest, disk, run, enough):
 
 def losses(guest):
     """The counters that say why pages did not come from the host, for a failure's text."""
-    prefixes = ("puts_dropped", "puts_refused", "get_misses", "get_failed", "timeouts", "breaker")
+    prefixes = ("puts_dropped", "puts_refused", "get_misses", "get_failed", "timeouts", "breaker",
+                "frontswap_refused", "frontswap_load_")
     counters = guest.counters()
     return ", ".join(f"{name} {counters[name]}" for name in sorted(counters)
                      if name.startswith(prefixes) and counters[name])

@@ -101,7 +101,7 @@ def killed_while_streaming(context):
 
 
 def killed_while_swapping(context):
-    """tmemd dies for good: what it held are errors, soon; later pages use the disk; none is wrong."""
+    """tmemd dies for good: what it held are errors; later pages use the disk; none is wrong."""
     timeout_s = 20 if context.long else 3
     host = context.host(limit_mib=256, pool_min_mib=160)
     swap = disks.empty(context.directory / "swap.img", 400 * MIB)
@@ -165,7 +165,7 @@ class _Reader:
 
 
 def stopped_and_continued(context):
-    """tmemd stands still: reading goes on from the disk, swapping goes on after it, nothing lost."""
+    """tmemd stands still: reading goes on from the disk, swapping after it, nothing is lost."""
     stop_s = 30 if context.long else 8
     host, guest = _swap_and_file_guest(context)
     reader = _Reader(guest)
@@ -223,7 +223,7 @@ def stopped_beyond_the_time_out(context):
 
 
 def slowed(context):
-    """tmemd gets the processor for 20 of 120 ms: all is right, and the guest believes in it again."""
+    """tmemd has the processor for 20 of 120 ms: all is right, and the guest believes it again."""
     host, guest = _swap_and_file_guest(context)
     plan, hog_mib = ("fvfvfv", 152) if context.long else ("fv", 128)
     done = threading.Event()

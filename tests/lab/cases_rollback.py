@@ -5,7 +5,8 @@ import json
 import time
 
 from lab import disks
-from lab.case import (disk_writes, expect, expect_no_wrong, finish_swapped, swap_on, swapped_out)
+from lab.case import (disk_writes, expect, expect_no_wrong, finish_swapped, losses, swap_on,
+                      swapped_out)
 
 MIB = disks.MIB
 
@@ -61,20 +62,22 @@ def reset_and_killed(context):
     swapped_out(context, guest)
     _read_file(guest, context.seed, 1)
     held = host.guest_status("guest")
-    for kind in ["persistent_pages", "ephemeral_pages"]:
-        expect(held[kind] > 500, f"before the reset only {held[kind]} {kind}")
+    # Dropped at once, many clean pages find no slot.
+    for kind, enough in [("persistent_pages", 500), ("ephemeral_pages", 50)]:
+        expect(held[kind] > enough, f"before the reset only {held[kind]} {kind}")
     guest.reset()
     after = host.guest_status("guest")
     for kind in ["persistent_pages", "ephemeral_pages"]:
         expect(after[kind] == 0, f"after the reset {after[kind]} {kind}")
-    expect(after["registrations"] == held["registrations"] + 1, "it did not register again")
+    registrations = [status["counters"]["registrations"] for status in [held, after]]
+    expect(registrations == [1, 2], f"registrations before and after: {registrations}")
     _mount(guest)
     # Other contents under the names of the first life.
     _make_file(guest, context.seed, 2, truncate=0)
     _read_file(guest, context.seed, 2)
     _hog(context, guest, 5, "hog of the second life")
     expect(guest.counters()["frontswap_stores"] > 500, "no stores in the second life")
-    expect(guest.counters()["get_hits"] > 500, "no hits in the second life")
+    expect(guest.counters()["get_hits"] > 100, "no hits in the second life")
     full = host.status()["used_bytes"]
     guest.kill()
     deadline = time.monotonic() + 10
@@ -125,7 +128,7 @@ def rolled_back(context):
         now, now_status = guest.counters(), host.guest_status("guest")
         expect(failed > 1000, f"only {failed} pages failed: whose bytes were the others?")
         resets = now["resets"] - counters["resets"]
-        host_resets = now_status["resets"] - status["resets"]
+        host_resets = now_status["counters"]["resets"] - status["counters"]["resets"]
         lost = now["frontswap_lost"] - counters["frontswap_lost"]
         expect(resets > 0, "the guest did not notice")
         expect(host_resets > 0, "the host did not notice")
@@ -167,9 +170,11 @@ def suspended(context):
     _read_file(guest, context.seed, 1)
     after = guest.counters()
     expect(after["frontswap_load_errors"] == 0, "a page was an error")
-    expect(written < MIB, f"the breaker stayed open: {written} bytes were swapped to the disk")
-    expect(after["get_hits"] - before["get_hits"] > 500, "no hits after standing still")
-    return f"{before['breaker_trips']} breaker trips, {written} bytes to the swap disk after it"
+    stores = after["frontswap_stores"] - before["frontswap_stores"]
+    expect(stores > 1000, f"after it only {stores} stores were taken: {losses(guest)}")
+    expect(after["get_hits"] - before["get_hits"] > 100, "no hits after standing still")
+    return (f"{before['breaker_trips']} breaker trips; after it {stores} stores, {written} bytes to"
+            " the swap disk")
 
 
 CASES = {case.__name__: case for case in [reset_and_killed, rolled_back, suspended]}

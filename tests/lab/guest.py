@@ -297,7 +297,7 @@ class Guest(processes.Supervised):
     # ---- what happens to whole guests ----
 
     def reset(self):
-        """As a press on the button: no process of the guest is told. Returns once it is up again."""
+        """As a press on the button: nobody in the guest is told. Returns once it is up again."""
         self._monitor("system_reset")
         self._await_ready()
 

@@ -9,6 +9,7 @@ import platform
 import re
 import subprocess
 import tempfile
+import time
 
 from guest import figures
 from lab import guest as lab_guest
@@ -163,6 +164,18 @@ def _at_rest(guest, host):
     return after, figures.of_host(host.status(), _GUEST)
 
 
+def demand_registered(setup, host, tries=50):
+    """A guest that found no host measures the kernel without tmem, under the wrong name."""
+    if host is None:
+        return
+    for _ in range(tries):
+        if host.guest_status(_GUEST)["counters"].get("registrations", 0):
+            return
+        time.sleep(0.1)
+    raise lab_guest.GuestError(f"{setup.title()}: the guest has not registered with tmemd; "
+                               "are both built from this tree? (make build guest-kernel)")
+
+
 def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
     """Boots, runs `prepare` (shell), the workload's `command`, `finish` (shell); returns the run.
 
@@ -181,6 +194,7 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
             append=_APPEND[setup.variant] + (f" {setup.append}" if host else ""),
             window_socket=host.socket(_GUEST) if host else None)
         guest = stack.enter_context(lab_guest.Guest(_GUEST, options, directory))
+        demand_registered(setup, host)
         guest.run(prepare)
         before = guest.counters()
         passes = _Passes(guest, host, progress, setup.title())

@@ -11,7 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "tidy"), str(ROOT / "tests"), str(ROOT / "bench")]
 
 from style_test import CaseResult  # noqa: E402
-from guest import figures, session, tables, targets  # noqa: E402
+from guest import figures, measure, session, tables, targets  # noqa: E402
+from lab import guest as lab_guest  # noqa: E402
 
 
 def a_pass(kind="read", seconds=1.0, **others):
@@ -211,6 +212,26 @@ class Sessions(unittest.TestCase):
             self.assertEqual(started, ["a", "b", "a", "b"])
             self.assertEqual(len(session.Kept(path, True).runs), 4)
             self.assertEqual(session.Kept(path, False).runs, {})
+
+class Registration(unittest.TestCase):
+    """Once a kernel and a daemon that did not understand each other reached every target."""
+
+    class Host:
+        def __init__(self, counters):
+            self.counters = counters
+
+        def guest_status(self, _name):
+            return {"counters": self.counters}
+
+    def test_a_guest_that_never_registered_is_no_measurement_of_tmem(self):
+        setup = measure.Setup(
+            workload="streaming", variant="tmem", corpus="text", disk_mb_s=0, thp="off", seed=1,
+            guest_mib=128, workload_bytes=1 << 20, limit_mib=64, pool_min_mib=32)
+        for counters in ({}, {"registrations": 0}):
+            with self.assertRaisesRegex(lab_guest.GuestError, "has not registered"):
+                measure.demand_registered(setup, self.Host(counters), tries=1)
+        measure.demand_registered(setup, self.Host({"registrations": 1}), tries=1)
+        measure.demand_registered(setup, None)
 
 
 if __name__ == "__main__":

@@ -204,11 +204,11 @@ void Register(const Case& run) {
 }
 
 int RegisterAll() {
-  for (const std::uint64_t batch : {1, 4, 16, 32, 64}) {
-    for (const std::uint64_t think_us : {0, 20}) Register({PageKind::kText, batch, think_us, 100});
+  for (const std::uint64_t batch : {1u, 4u, 16u, 32u, 64u}) {
+    for (const std::uint64_t think_us : {0u, 20u}) Register({PageKind::kText, batch, think_us, 100});
   }
   for (const PageKind kind : {PageKind::kZero, PageKind::kRandom}) Register({kind, 32, 20, 100});
-  for (const std::uint64_t poll_us : {0, 25, 50, 200, 400}) {
+  for (const std::uint64_t poll_us : {0u, 25u, 50u, 200u, 400u}) {
     Register({PageKind::kText, 32, 20, poll_us});
   }
   return 0;

@@ -45,12 +45,13 @@ class Faults : public SwapFixture {
     EXPECT_TRUE(Store(500, 1));
     tmem_swap_off(client_.get(), kArea);
     EXPECT_EQ(tmem_swap_on(client_.get(), kArea, 1000), 0);
-    for (std::uint64_t i = 0; i < 2 * TMEM_FAULT_LATE_STORES; ++i) {
+    const std::uint64_t pages = std::uint64_t{2} * TMEM_FAULT_LATE_STORES;
+    for (std::uint64_t i = 0; i < pages; ++i) {
       EXPECT_TRUE(Store(i, i));
       if (i % 8 == 0) Kick();
     }
     bool lost = false;
-    for (std::uint64_t i = 0; i < 2 * TMEM_FAULT_LATE_STORES; ++i) {
+    for (std::uint64_t i = 0; i < pages; ++i) {
       lost |= Load(i, i) != Loaded::kRight;
     }
     return lost;

@@ -21,10 +21,10 @@
 	X(gets) /* pages asked for, by cleancache */                                 \
 	X(get_hits)                                                                  \
 	X(get_hits_local) /* of those, answered from a staged put */                 \
-	X(get_misses)                                                                \
-	X(get_misses_local) /* of those, answered by the table */                    \
-	X(get_misses_debt) /* of those, answered because a flush is owed */          \
-	X(get_misses_lost) /* of those, answered because the breaker is open */      \
+	X(get_misses) /* answered by the host */                                     \
+	X(get_misses_local) /* answered by the table */                              \
+	X(get_misses_debt) /* answered because a flush is owed */                    \
+	X(get_misses_lost) /* answered because the breaker is open */                \
 	X(get_misses_no_room)                                                        \
 	X(get_failed) /* the host answered with an error */                          \
 	X(flushes) /* pages, ranges, objects and pools to be flushed */              \

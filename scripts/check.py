@@ -201,10 +201,12 @@ def phase_abi(phase):
 
 
 def phase_guest(phase):
+    phase.run("scripts/build.sh", "release", "tmemd", "tmemctl")
     phase.runner("tests/lab/check.sh", *(["--long"] if LONG else []))
 
 
 def phase_torture(phase):
+    phase.run("scripts/build.sh", "release", "tmemd", "tmemctl")
     phase.runner("tests/torture/check.py", *(["--long"] if LONG else []))
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Guest tests of what is put and what is not: which file systems, which pages, for how long."""
 
+import time
+
 from lab import disks
 from lab.case import ON, SWITCH, disk_reads, expect, expect_no_wrong, make_and_mount
 
@@ -104,6 +106,16 @@ def full_table_goes_on(context):
     return f"{counters['puts']} puts, {made_room} keys made room, {dropped} dropped"
 
 
+def orphan_ends_within_command(context):
+    """The lab's own: a child that nobody waits for ends while half of a command has arrived."""
+    guest = context.guest()
+    for _ in range(3):
+        guest.run("sleep 1 &")
+        said = guest.run("echo this is a whole command", halfway=lambda: time.sleep(2))
+        expect(said == "this is a whole command", f"the guest said: {said}")
+
+
 CASES = {case.__name__: case for case in
          [encrypted_disk_refused, other_file_systems_refused, pruned_inodes_keep_pages,
-          workingset_admission, cleancache_switch, full_table_goes_on]}
+          workingset_admission, cleancache_switch, full_table_goes_on,
+          orphan_ends_within_command]}

@@ -4,6 +4,7 @@
 import contextlib
 import json
 import pathlib
+import subprocess
 import tempfile
 
 from lab import disks
@@ -67,6 +68,16 @@ class Context:
         path = self.directory / name
         path.mkdir()
         return path
+
+    def hosts_say(self):
+        """The daemons' figures, for the text of a failure: does a guest wait for its host?"""
+        said = []
+        for host in self._hosts:
+            try:
+                said.append(json.dumps(host.status()))
+            except (lab_host.HostError, OSError, subprocess.SubprocessError) as error:
+                said.append(str(error))
+        return "\n".join(said)
 
     def look_for_trouble(self):
         """No guest may have warned, no daemon may have died (unless the test killed it)."""

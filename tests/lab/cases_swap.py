@@ -2,8 +2,8 @@
 """Guest tests of frontswap: swapped pages come back right, from the host or from the disk."""
 
 from lab import disks
-from lab.case import (SWITCH, disk_writes, expect, expect_no_wrong, finish_swapped, swap_on,
-                      swapped_out)
+from lab.case import (SWITCH, disk_writes, expect, expect_no_wrong, finish_swapped, losses,
+                      swap_on, swapped_out)
 
 MIB = disks.MIB
 _GUEST_MIB = 96
@@ -78,7 +78,8 @@ def swapoff_brings_back(context):
     swap_on(guest, "vda")
     swapped_out(context, guest)
     held = host.guest_status("guest")["persistent_pages"]
-    expect(held > 1000, f"the host holds only {held} pages before swapoff")
+    expect(held > 1000, f"the host holds only {held} pages before swapoff: {losses(guest)};"
+           f" console ends:\n{guest.console()[-500:]}")
     guest.run("swapoff /dev/vda", 120)
     left = host.guest_status("guest")["persistent_pages"]
     expect(left == 0, f"the host holds {left} pages after swapoff")

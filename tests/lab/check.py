@@ -44,10 +44,10 @@ def run_case(name, options, shared):
         with case.Context(name, options, shared) as context:
             try:
                 note = CASES[name](context)
-            except lab_guest.GuestError:
+            except lab_guest.GuestError as error:
                 # A warning on the console explains more than the time-out that followed it.
                 context.look_for_trouble()
-                raise
+                raise lab_guest.GuestError(f"{error}\n{context.hosts_say()}") from None
             context.look_for_trouble()
         return "PASS", note or ""
     except case.Skipped as reason:

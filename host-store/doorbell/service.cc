@@ -85,6 +85,7 @@ Service::Step Service::Serve(Served& served) {
   } else {
     const Channel::Visited visited = served.channel->Visit();
     step.units = visited.units;
+    step.waited_for = served.work == Channel::Work::kUrgent;
     if (visited.event != Channel::Event::kNone && served.listener) served.listener(visited.event);
   }
   served.left -= static_cast<std::int64_t>(std::max<WorkUnits>(step.units, 1));

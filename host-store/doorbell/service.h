@@ -53,6 +53,7 @@ class Service {
     Did did = Did::kNothing;
     Channel* channel = nullptr;
     WorkUnits units = 0;
+    bool waited_for = false;  // by the guest
   };
   Step Next();
 

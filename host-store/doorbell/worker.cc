@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -23,6 +24,11 @@ constexpr std::size_t kEpollEvents = 32;
 
 // How often the thread's CPU time is asked for while it is busy: a system call.
 constexpr std::uint64_t kLedgerNs = 5'000'000;
+
+// Visits to guests that wait belong to one stream while none comes later than this after the last,
+// and it is one from so many on: half a dozen batches of read-ahead.
+constexpr std::uint64_t kStreamGapNs = 2'000'000;
+constexpr std::uint32_t kStreamVisits = 24;
 
 std::uint64_t ThreadCpuNs() {
   timespec now{};
@@ -139,7 +145,7 @@ void Worker::Run() {
     const Service::Step step = service_.Next();
     Note(step);
     if (step.did != Service::Did::kNothing) continue;
-    if (noted_ns_ - last_work_ns_ < options_.poll_ns) {
+    if (noted_ns_ - last_work_ns_ < PollNs()) {
       __builtin_ia32_pause();
     } else {
       Sleep();
@@ -154,11 +160,26 @@ void Worker::Note(const Service::Step& step) {
   if (step.did != Service::Did::kNothing) {
     last_served_ = &step.channel->counters();
     last_work_ns_ = now_ns;
+    if (step.waited_for) NoteWaiter(now_ns);
     kind = step.did == Service::Did::kVisit ? CpuLedger::Kind::kVisit : CpuLedger::Kind::kSettle;
   }
   if (last_served_ != nullptr) ledger_.Note(*last_served_, kind, now_ns - noted_ns_);
   noted_ns_ = now_ns;
   if (now_ns - closed_ns_ >= kLedgerNs) CloseLedger();
+}
+
+void Worker::NoteWaiter(std::uint64_t now_ns) {
+  const bool goes_on = now_ns - last_waiter_ns_ <= kStreamGapNs;
+  stream_visits_ = goes_on ? std::min(stream_visits_ + 1, kStreamVisits) : 0;
+  last_waiter_ns_ = now_ns;
+}
+
+// A worker that must not poll does not, stream or not.
+std::uint64_t Worker::PollNs() const {
+  const bool streams =
+      stream_visits_ == kStreamVisits && noted_ns_ - last_waiter_ns_ <= kStreamGapNs;
+  if (!streams || options_.poll_ns == 0) return options_.poll_ns;
+  return std::max(options_.poll_ns, options_.stream_poll_ns);
 }
 
 void Worker::CloseLedger() {

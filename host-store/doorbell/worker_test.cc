@@ -152,6 +152,46 @@ TEST(Worker, NoGuestHogs) {
   flood.join();
 }
 
+// A guest that waits again and again finds the worker awake, although it works longer between two
+// waits than a worker polls otherwise; when it stops, the worker sleeps.
+TEST(Worker, AStreamKeepsTheWorkerAwakeForLonger) {
+  FakeClock clock(1'000'000'000);
+  InProcessOptions options = Options(1, 1'000);
+  options.worker.stream_poll_ns = 500'000;
+  const auto host = InProcessHost::Create(options, clock).value();
+  const auto guest = host->Connect({.name = "a", .domain = ""}).value();
+  TestGuest side(guest->window().data(), [&] { guest->Kick(); });
+  ASSERT_EQ(side.Register(), TMEM_STATUS_OK);
+  const std::uint64_t pool = side.CreatePool(TMEM_POOL_EPHEMERAL);
+  const auto sleeps_within = [&](std::chrono::milliseconds time) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    while (LoadRelaxed(side.view().host_page().awake) != 0) {
+      if (std::chrono::steady_clock::now() >= until) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  };
+  constexpr std::chrono::milliseconds kLong(20'000);
+  TestPage page;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(side.Get({pool, 1, i}, page), TMEM_STATUS_MISS);
+    clock.AdvanceNs(100'000);
+    // The worker may have noted its work only now, at the later time.
+    for (int tries = 0; tries < 100 && !sleeps_within(std::chrono::milliseconds(100)); ++tries) {
+      clock.AdvanceNs(2'000);
+    }
+    ASSERT_TRUE(sleeps_within(kLong)) << "a few gets are no stream";
+  }
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    ASSERT_EQ(side.Get({pool, 1, i}, page), TMEM_STATUS_MISS);
+    clock.AdvanceNs(10'000);
+  }
+  clock.AdvanceNs(300'000);
+  EXPECT_FALSE(sleeps_within(std::chrono::milliseconds(200)));
+  clock.AdvanceNs(3'000'000);
+  EXPECT_TRUE(sleeps_within(kLong)) << "the stream has ended";
+}
+
 TEST(Worker, AnIdleWorkerUsesNoCpu) {
   SteadyClock clock;
   const auto host = InProcessHost::Create(Options(2, 100'000), clock).value();

@@ -205,7 +205,8 @@ void Register(const Case& run) {
 
 int RegisterAll() {
   for (const std::uint64_t batch : {1u, 4u, 16u, 32u, 64u}) {
-    for (const std::uint64_t think_us : {0u, 20u}) Register({PageKind::kText, batch, think_us, 100});
+    for (const std::uint64_t think_us : {0u, 20u})
+      Register({PageKind::kText, batch, think_us, 100});
   }
   for (const PageKind kind : {PageKind::kZero, PageKind::kRandom}) Register({kind, 32, 20, 100});
   for (const std::uint64_t poll_us : {0u, 25u, 50u, 200u, 400u}) {

@@ -92,14 +92,18 @@ class Guest {
     AdoptBy(CreateHost(), std::move(window));
   }
 
-  // The guest was saved with its window and is restored on a host that never saw it.
+  // The guest was saved with its window and is restored on a host that never saw it. It does not
+  // run meanwhile; the new host does, so that words are restored one by one.
   void RestoreOnNewHost() {
+    MutexLock lock(running_);
     WindowMemory window = LeaveHost();
-    std::byte* const memory = window.data();
-    const std::vector<std::byte> saved(memory, memory + window.bytes());
-    std::memset(memory, 0, saved.size());
+    auto* const words = reinterpret_cast<std::uint64_t*>(window.data());
+    const std::vector<std::uint64_t> saved(words, words + window.bytes() / sizeof(*words));
+    std::fill_n(words, saved.size(), 0);
     AdoptBy(CreateHost(), std::move(window));
-    std::memcpy(memory, saved.data(), saved.size());
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      __atomic_store_n(&words[i], saved[i], __ATOMIC_RELAXED);
+    }
     channel_->Kick();
   }
 
@@ -155,6 +159,7 @@ class Guest {
     auto work_again = std::chrono::steady_clock::now();
     while (!stopping_.load()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      MutexLock lock(running_);
       tmem_client_kick_later(&client_);
       const auto now = std::chrono::steady_clock::now();
       if (__atomic_load_n(&client_.wants_work, __ATOMIC_RELAXED) != 0 || work_.exchange(false) ||
@@ -178,7 +183,8 @@ class Guest {
   std::uint64_t seed_ = 7;
   SteadyClock clock_;
   std::unique_ptr<InProcessHost> host_;
-  Mutex channel_mutex_;  // of channel_ itself, which is replaced
+  Mutex running_;        // held while the guest's own thread works
+  Mutex channel_mutex_;  // of channel_ itself, which is replaced; after running_
   std::unique_ptr<InProcessGuest> channel_;
   tmem_client client_{};
   std::atomic<bool> connected_{false};

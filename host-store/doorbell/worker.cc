@@ -146,7 +146,8 @@ void Worker::Run() {
     Note(step);
     if (step.did != Service::Did::kNothing) continue;
     if (noted_ns_ - last_work_ns_ < PollNs()) {
-      __builtin_ia32_pause();
+      // Whoever else wants this core goes first: it may be the very guest that is polled for.
+      std::this_thread::yield();
     } else {
       Sleep();
     }

@@ -90,7 +90,7 @@ class HostileLatency : public testing::Test {
     const Finished finished = RunProgram(command);
     std::vector<std::uint64_t> get_ns = good.TakeGetNs();
     const auto other_cores =
-        static_cast<double>(OthersCpuNs(daemon) - others_ns) /
+        static_cast<double>(static_cast<std::int64_t>(OthersCpuNs(daemon) - others_ns)) /
         static_cast<double>((std::chrono::steady_clock::now() - start).count());
     EXPECT_EQ(finished.exit_code, 0) << finished.output;
     const auto done = nlohmann::json::parse(finished.output, nullptr, false);

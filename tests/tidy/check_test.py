@@ -101,6 +101,12 @@ class CheckRunner(unittest.TestCase):
         self.script("scripts/build.sh", "exit 1")
         self.assertEqual(self.check("test"), (1, "0 passed, 1 failed, 0 skipped"))
 
+    def test_guests_are_not_run_with_the_daemon_of_an_earlier_build(self):
+        self.script("scripts/build.sh", "exit 1")
+        self.script("tests/lab/check.sh", "echo 'PASS a'")
+        self.script("tests/torture/check.py", "echo 'PASS b'")
+        self.assertEqual(self.check("guest", "torture"), (1, "0 passed, 2 failed, 0 skipped"))
+
     def test_lines_of_a_runner_are_counted(self):
         self.script("tests/lab/check.sh", "echo 'PASS a'; echo 'SKIP b: why'; echo 'PASS c'")
         self.assertEqual(self.check("guest"), (0, "2 passed, 0 failed, 1 skipped"))

@@ -120,8 +120,7 @@ void InProcessGuest::ExecuteInCaller() {
   while (channel_.HasWork()) {
     (void)channel_.Visit();
   }
-  while (host_.store_->Settle(1) != 0) {
-  }
+  host_.store_->Settle(SIZE_MAX);
 }
 
 bool InProcessGuest::AllDone(const std::vector<std::uint64_t>& targets) const {

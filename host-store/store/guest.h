@@ -18,6 +18,13 @@ namespace tmem {
 inline constexpr size_t kLifetimes = 2;
 inline constexpr size_t kHolderKinds = 4;
 
+constexpr Lifetime LifetimeOf(PoolKind kind) {
+  return kind == PoolKind::kPersistent ? Lifetime::kPersistent : Lifetime::kEphemeral;
+}
+constexpr PoolKind KindOf(Lifetime lifetime) {
+  return lifetime == Lifetime::kPersistent ? PoolKind::kPersistent : PoolKind::kEphemeral;
+}
+
 constexpr size_t IndexOf(Lifetime lifetime) {
   return static_cast<size_t>(lifetime);
 }

@@ -96,8 +96,7 @@ void Store::Impl::RemoveGuest(GuestId id) {
   DestroyPools(*guest, {true, true});
   TakeBackAllCredits(*guest);
   // No key holds these pages any more, and nobody settles for a guest that is gone.
-  while (SettleOf(id, 1) != 0) {
-  }
+  SettleOf(id, SIZE_MAX);
 
   std::unique_ptr<Domain> unused;
   MutexLock lock(lifecycle_);
@@ -130,8 +129,7 @@ void Store::Impl::ResetGuest(GuestId id) {
 Store::PoolOutcome Store::Impl::CreatePool(GuestId id, PoolKind kind) {
   GuestUse guest(Entry(id));
   if (!guest) return {Outcome::kBadPool, PoolHandle{0}};
-  const Lifetime lifetime =
-      kind == PoolKind::kPersistent ? Lifetime::kPersistent : Lifetime::kEphemeral;
+  const Lifetime lifetime = LifetimeOf(kind);
   if (lifetime == Lifetime::kPersistent) {
     MutexLock lock(lifecycle_);
     if (!MakeSlack(*guest->domain)) return {Outcome::kNoSpace, PoolHandle{0}};
@@ -176,8 +174,7 @@ FlushProgress Store::Impl::DeadPoolProgress(const Pool& pool, uint64_t handle) {
   FlushProgress progress;
   progress.done = false;
   progress.pool = PoolHandle{handle};
-  progress.kind =
-      pool.lifetime.load() == Lifetime::kPersistent ? PoolKind::kPersistent : PoolKind::kEphemeral;
+  progress.kind = KindOf(pool.lifetime.load());
   progress.ends_pool = true;
   return progress;
 }

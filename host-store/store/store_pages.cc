@@ -259,8 +259,7 @@ FlushProgress Store::Impl::BeginFlush(GuestId id, PoolHandle handle, const Objec
   if (pool.outcome != Outcome::kOk) return progress;
   guest->counters.flushes.fetch_add(1);
   progress.pool = handle;
-  progress.kind =
-      pool.lifetime == Lifetime::kPersistent ? PoolKind::kPersistent : PoolKind::kEphemeral;
+  progress.kind = KindOf(pool.lifetime);
   if (object != nullptr) progress.object = *object;
   progress.first = progress.next = first;
   progress.last = last;
@@ -289,8 +288,7 @@ void Store::Impl::ContinueFlushOf(Guest& guest, FlushProgress& progress) {
       ++progress.shard;
     }
   };
-  const Lifetime lifetime =
-      progress.kind == PoolKind::kPersistent ? Lifetime::kPersistent : Lifetime::kEphemeral;
+  const Lifetime lifetime = LifetimeOf(progress.kind);
   Detached detached;
   skip_shards();
   if (progress.shard < shard_count_) {

@@ -5,30 +5,47 @@
 namespace tmem {
 namespace {
 
-class Replay : public SwapFixture {};
+class Replay : public SwapFixture {
+ protected:
+  // The host has taken slots 0 to 9 and stops; then 5 to 39 are stored, 5 to 9 of them again,
+  // and 50.
+  void StoreOverTaken() {
+    ConnectSwap(TMEM_POOL_PERSISTENT, 1000, {.key_lanes = 2, .ring_entries = 64, .lane_slots = 40});
+    for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(Store(i, i));
+    Kick();
+    Kick();  // acknowledged
+    host_->Stop();
+    for (std::uint64_t i = 5; i < 40; ++i) ASSERT_TRUE(Store(i, 100 + i));  // 5..9 again
+    ASSERT_EQ(tmem_swap_store(client_.get(), kArea, 50, kFilled.data()), TMEM_SWAP_KEPT);
+  }
+
+  // Those are right, if since then 20 was invalidated and 21 stored with 999.
+  void ExpectUntaken() {
+    for (std::uint64_t i = 5; i < 40; ++i) {
+      if (i == 20) {
+        EXPECT_EQ(Load(i, 120), Loaded::kDevice);
+      } else {
+        EXPECT_EQ(Load(i, i == 21 ? 999 : 100 + i), Loaded::kRight) << i;
+      }
+    }
+    EXPECT_EQ(LoadPage(50), kFilled);
+  }
+
+ private:
+  static constexpr Page kFilled = [] {
+    Page page{};
+    page.fill(0x11);
+    return page;
+  }();
+};
 
 TEST_F(Replay, P3_WhatTheHostHasNotTakenIsReadFromItsSlot) {
-  ConnectSwap(TMEM_POOL_PERSISTENT, 1000, {.key_lanes = 2, .ring_entries = 64, .lane_slots = 40});
-  for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(Store(i, i));
-  Kick();
-  Kick();  // acknowledged
-  host_->Stop();
-  for (std::uint64_t i = 5; i < 40; ++i) ASSERT_TRUE(Store(i, 100 + i));
-  Page filled;
-  filled.fill(0x11);
-  ASSERT_EQ(tmem_swap_store(client_.get(), kArea, 50, filled.data()), TMEM_SWAP_KEPT);
+  ASSERT_NO_FATAL_FAILURE(StoreOverTaken());
   Kick();  // published; nobody takes them
   Invalidate(20);
   ASSERT_TRUE(Store(21, 999));
   EXPECT_EQ(Load(0, 0), Loaded::kError) << "the host has it, and is lost";
-  for (std::uint64_t i = 5; i < 40; ++i) {
-    if (i == 20) {
-      EXPECT_EQ(Load(i, 120), Loaded::kDevice);
-    } else {
-      EXPECT_EQ(Load(i, i == 21 ? 999 : 100 + i), Loaded::kRight) << i;
-    }
-  }
-  EXPECT_EQ(LoadPage(50), filled);
+  ExpectUntaken();
   EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_unacknowledged), 35u);
   EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_errors), 1u);
   host_->Start();
@@ -37,6 +54,23 @@ TEST_F(Replay, P3_WhatTheHostHasNotTakenIsReadFromItsSlot) {
   EXPECT_EQ(Load(0, 0), Loaded::kRight) << "late is not lost";
   EXPECT_EQ(Load(30, 130), Loaded::kRight);
   EXPECT_EQ(Count(TMEM_COUNT_frontswap_load_unacknowledged), 35u);
+}
+
+TEST_F(Replay, P3_UnacknowledgedPutsAreReplayedAndTheOthersAreErrors) {
+  ASSERT_NO_FATAL_FAILURE(StoreOverTaken());
+  Invalidate(20);
+  ASSERT_TRUE(Store(21, 999));  // replaced meanwhile
+  host_->Start();
+  host_->Reset();
+  // A new host grants credits as soon as there is a persistent pool.
+  host_->intercept = [&](const tmem_desc& desc) -> std::uint16_t {
+    if (desc.op == TMEM_OP_POOL_CREATE) host_->Grant(1000);
+    return 0;
+  };
+  Settle();
+  EXPECT_EQ(Count(TMEM_COUNT_resets), 1u);
+  for (std::uint64_t i = 0; i < 5; ++i) EXPECT_EQ(Load(i, i), Loaded::kError) << i;
+  ExpectUntaken();
 }
 
 TEST_F(Replay, P3_AReplayWithoutCreditsIsKeptReadAndTriedAgain) {

@@ -191,38 +191,6 @@ TEST_F(SwapRules, ABrokenPromiseIsAnErrorNeverOtherBytes) {
   EXPECT_EQ(Load(1, 2), Loaded::kError);
 }
 
-TEST_F(SwapRules, P3_UnacknowledgedPutsAreReplayedAndTheOthersAreErrors) {
-  ConnectSwap(TMEM_POOL_PERSISTENT, 1000, {.key_lanes = 2, .ring_entries = 64, .lane_slots = 40});
-  for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(Store(i, i));
-  Kick();
-  Kick();  // acknowledged
-  host_->Stop();
-  for (std::uint64_t i = 5; i < 40; ++i) ASSERT_TRUE(Store(i, 100 + i));  // 5..9 again
-  Page filled;
-  filled.fill(0x11);
-  ASSERT_EQ(tmem_swap_store(client_.get(), kArea, 50, filled.data()), TMEM_SWAP_KEPT);
-  Invalidate(20);
-  ASSERT_TRUE(Store(21, 999));  // replaced meanwhile
-  host_->Start();
-  host_->Reset();
-  // A new host grants credits as soon as there is a persistent pool.
-  host_->intercept = [&](const tmem_desc& desc) -> std::uint16_t {
-    if (desc.op == TMEM_OP_POOL_CREATE) host_->Grant(1000);
-    return 0;
-  };
-  Settle();
-  EXPECT_EQ(Count(TMEM_COUNT_resets), 1u);
-  for (std::uint64_t i = 0; i < 5; ++i) EXPECT_EQ(Load(i, i), Loaded::kError) << i;
-  for (std::uint64_t i = 5; i < 40; ++i) {
-    if (i == 20) {
-      EXPECT_EQ(Load(i, 120), Loaded::kDevice);
-    } else {
-      EXPECT_EQ(Load(i, i == 21 ? 999 : 100 + i), Loaded::kRight) << i;
-    }
-  }
-  EXPECT_EQ(LoadPage(50), filled);
-}
-
 TEST_F(SwapRules, WritethroughUsesNoCreditAndFallsBackToTheDevice) {
   ConnectSwap(TMEM_POOL_EPHEMERAL, 0);
   for (std::uint64_t i = 0; i < 6; ++i) ASSERT_TRUE(Store(i, i));

@@ -51,13 +51,22 @@ void LookAfter(struct Worker* worker, struct File* file, struct Range range, con
   close(descriptor);
 }
 
-int WriteOp(struct Worker* worker, struct File* file) {
-  const struct Range range = TakeRange(worker, file, Random(worker, 3) ? kPageSectors : 1);
-  if (range.count == 0) return 0;
-  const size_t bytes = (size_t)range.count * kSectorBytes;
+// Takes a range, of whole pages but for one time in `odds`, puts what it must hold next into
+// `buffer`, and begins the change to that. The range is empty if none was free.
+static struct Range BeginWrite(struct Worker* worker, struct File* file, uint64_t odds,
+                               uint64_t* buffer) {
+  const struct Range range = TakeRange(worker, file, Random(worker, odds) ? kPageSectors : 1);
+  if (range.count == 0) return range;
   SendToHost(worker, file, range);
   BeginChange(file, range.from, range.count, kKindData);
-  FillPending(file, range.from, range.count, worker->buffer);
+  FillPending(file, range.from, range.count, buffer);
+  return range;
+}
+
+int WriteOp(struct Worker* worker, struct File* file) {
+  const struct Range range = BeginWrite(worker, file, 3, worker->buffer);
+  if (range.count == 0) return 0;
+  const size_t bytes = (size_t)range.count * kSectorBytes;
   const int descriptor = OpenFile(file, O_WRONLY);
   if (pwrite(descriptor, worker->buffer, bytes, (off_t)range.from * kSectorBytes) !=
       (ssize_t)bytes) {
@@ -71,13 +80,10 @@ int WriteOp(struct Worker* worker, struct File* file) {
 }
 
 int MapWriteOp(struct Worker* worker, struct File* file) {
-  const struct Range range = TakeRange(worker, file, Random(worker, 3) ? kPageSectors : 1);
+  const struct Range range = BeginWrite(worker, file, 3, worker->buffer);
   if (range.count == 0) return 0;
   const uint32_t skip = range.from % kPageSectors;
   const size_t bytes = (size_t)(range.count + skip) * kSectorBytes;
-  SendToHost(worker, file, range);
-  BeginChange(file, range.from, range.count, kKindData);
-  FillPending(file, range.from, range.count, worker->buffer);
   const int descriptor = OpenFile(file, O_RDWR);
   char* map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor,
                    (off_t)(range.from - skip) * kSectorBytes);
@@ -133,12 +139,9 @@ static void EndDirectWrite(struct Worker* worker, struct File* file, struct Rang
 }
 
 int DirectWriteOp(struct Worker* worker, struct File* file) {
-  const struct Range range = TakeRange(worker, file, Random(worker, 4) ? kPageSectors : 1);
+  const struct Range range = BeginWrite(worker, file, 4, worker->second);
   if (range.count == 0) return 0;
   const size_t bytes = (size_t)range.count * kSectorBytes;
-  SendToHost(worker, file, range);
-  BeginChange(file, range.from, range.count, kKindData);
-  FillPending(file, range.from, range.count, worker->second);
   const int descriptor = OpenFile(file, O_WRONLY | O_DIRECT);
   const long written = pwrite(descriptor, worker->second, bytes, (off_t)range.from * kSectorBytes);
   const long got = written < 0 ? -errno : written;

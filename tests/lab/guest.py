@@ -5,24 +5,14 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 import select
 import socket
 import subprocess
 import time
 
-from lab import initramfs, paths, processes, qmp
+from lab import console, initramfs, paths, processes, qmp
 
 _BOOT_TIMEOUT_S = 120
-
-# What a healthy guest never prints.
-_TROUBLE = re.compile(
-    r"WARNING:|BUG:|BUG at|Oops|Kernel panic|general protection|blocked for more than"
-    r"|soft lockup|hard LOCKUP|detected stalls?|self-detected stall|possible recursive locking"
-    r"|possible circular locking|inconsistent lock state|suspicious RCU|Out of memory:"
-    r"|refcount_t:|list_(add|del) corruption|Bad page|bad swap|scheduling while atomic"
-    r"|sleeping function called|Call Trace"
-)
 
 
 class GuestError(Exception):
@@ -333,11 +323,9 @@ class Guest(processes.Supervised):
             return ""
 
     def around_trouble(self):
-        """The first such line with what stands around it."""
-        lines = self.console().splitlines()
-        first = next(i for i, line in enumerate(lines) if _TROUBLE.search(line))
-        return "\n".join(lines[max(0, first - 12):first + 30])
+        """The first line of trouble() with what stands around it."""
+        return console.around_trouble(self.console())
 
     def trouble(self):
         """Lines of the console that a healthy kernel does not print."""
-        return [line for line in self.console().splitlines() if _TROUBLE.search(line)]
+        return console.trouble(self.console())

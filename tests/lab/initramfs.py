@@ -59,35 +59,35 @@ def workload():
 
 
 def build(programs=("workload",)):
-    """Path of an uncompressed initramfs, made anew only when something in it has changed."""
-    directory = paths.cache_dir("lab")
-    busybox = pathlib.Path("/bin/busybox")
-    if not busybox.exists():
-        raise paths.Missing("no busybox-static: run `make setup`")
-    files = {
-        "init": (paths.GUEST_SOURCES / "init").read_bytes(),
-        "bin/busybox": busybox.read_bytes(),
-    }
-    for program in programs:
-        files[f"bin/{program}"] = compile_program(program).read_bytes()
+    """Path of the guests' uncompressed initramfs, made anew only when something in it changed."""
+    files = {f"bin/{program}": compile_program(program).read_bytes() for program in programs}
     # For a kernel with modules: a directory whose *.ko init loads in the order of their names.
     modules = os.environ.get("TMEM_LAB_MODULES")
     for module in sorted(pathlib.Path(modules).glob("*.ko")) if modules else []:
         files[f"modules/{module.name}"] = module.read_bytes()
+    directories = ["bin", "dev", "proc", "sys", "tmp", "mnt", "modules"]
+    return pack("initramfs", paths.GUEST_SOURCES / "init", files, directories, _APPLETS.split())
 
+
+def pack(name, init, files, directories, applets):
+    """Path of a file of the cache with this init, busybox and these files ({path: bytes})."""
+    busybox = pathlib.Path("/bin/busybox")
+    if not busybox.exists():
+        raise paths.Missing("no busybox-static: run `make setup`")
     cpio = _Cpio()
-    for name in ["bin", "dev", "proc", "sys", "tmp", "mnt", "modules"]:
-        cpio.add(name, stat.S_IFDIR | 0o755)
+    for directory in directories:
+        cpio.add(directory, stat.S_IFDIR | 0o755)
     cpio.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
     cpio.add("dev/null", stat.S_IFCHR | 0o666, device=(1, 3))
     cpio.add("dev/ttyS1", stat.S_IFCHR | 0o666, device=(4, 65))
-    for name, data in files.items():
-        cpio.add(name, stat.S_IFREG | 0o755, data)
-    for applet in _APPLETS.split():
+    programs = {"init": init.read_bytes(), "bin/busybox": busybox.read_bytes()}
+    for path, data in {**programs, **files}.items():
+        cpio.add(path, stat.S_IFREG | 0o755, data)
+    for applet in applets:
         cpio.add(f"bin/{applet}", stat.S_IFLNK | 0o777, b"busybox")
     image = cpio.finish()
 
-    path = directory / f"initramfs-{hashlib.sha256(image).hexdigest()[:16]}.cpio"
+    path = paths.cache_dir("lab") / f"{name}-{hashlib.sha256(image).hexdigest()[:16]}.cpio"
     if not path.exists():
         partial = path.with_suffix(f".{os.getpid()}")
         partial.write_bytes(image)

@@ -6,7 +6,8 @@ import pathlib
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GUEST_SOURCES = ROOT / "tests" / "lab" / "guest"
+LAB = ROOT / "tests" / "lab"
+GUEST_SOURCES = LAB / "guest"
 
 
 class Missing(Exception):

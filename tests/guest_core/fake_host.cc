@@ -62,6 +62,7 @@ void FakeHost::AnswerRegistration() {
   registered_ = true;
   header().host.register_status = TMEM_STATUS_OK;
   Store(header().host.register_answer, tmem_u64{request});
+  if (answered) answered();
 }
 
 void FakeHost::Process(std::uint64_t limit) {

@@ -56,6 +56,8 @@ class FakeHost {
 
   // Called with each descriptor before it is executed; a status other than 0 is the answer.
   std::function<std::uint16_t(const tmem_desc&)> intercept;
+  // Called after each answer to a registration.
+  std::function<void()> answered;
 
   std::uint64_t rings() const { return rings_; }
   std::uint64_t executed(tmem_op op) const { return executed_[op]; }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // Swapped-out pages that no host has acknowledged: read from where they wait, put to the next host.
+#include <chrono>
+#include <thread>
+
 #include "tests/guest_core/client_fixture.h"
 
 namespace tmem {
@@ -146,6 +149,49 @@ TEST_F(Replay, AWaiterRingsAgainWhateverAwakeSays) {
   const std::uint64_t before_ns = tmem_now_ns();
   EXPECT_EQ(Load(1, 1), Loaded::kRight);
   EXPECT_LT(tmem_now_ns() - before_ns, TMEM_NS_PER_S / 2);
+}
+
+// It knew nothing of the guest, which waited for it in vain for ever.
+TEST_F(Replay, AHostThatTakesOverRightAfterTheAnswerOfItsPredecessorIsAskedAgain) {
+  ConnectSwap(TMEM_POOL_PERSISTENT);
+  int answers = 0;
+  host_->answered = [&] {
+    if (++answers == 1) host_->Reset();
+  };
+  ASSERT_EQ(tmem_client_register(client_.get()), 0);
+  EXPECT_EQ(answers, 2);
+  host_->Grant(1000);
+  ASSERT_TRUE(Store(0, 7));
+  EXPECT_EQ(Load(0, 7), Loaded::kRight);
+}
+
+TEST_F(Replay, AHostThatNeverStopsStartingOverIsTriedLater) {
+  Connect();
+  host_->answered = [&] { host_->Reset(); };
+  EXPECT_NE(tmem_client_register(client_.get()), 0);
+  host_->answered = nullptr;
+  tmem_client_work(client_.get());
+  EXPECT_EQ(Count(TMEM_COUNT_resets), 1u);
+}
+
+// The wait was two seconds long, and the next host as good as lost meanwhile.
+TEST_F(Replay, AWaitEndsWhenTheHostIsReplaced) {
+  Connect();
+  host_->Stop();
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    host_->Reset();
+    tmem_client_interrupt(client_.get());
+  });
+  const std::uint64_t start_ns = tmem_now_ns();
+  const int pool = tmem_pool_create(client_.get(), TMEM_POOL_EPHEMERAL);
+  EXPECT_LT(tmem_now_ns() - start_ns, TMEM_CONTROL_TIMEOUT_NS / 2);
+  other.join();
+  ASSERT_GE(pool, 0);
+  EXPECT_EQ(client_->pools[pool].handle, 0u);
+  host_->Start();
+  tmem_client_work(client_.get());
+  EXPECT_NE(client_->pools[pool].handle, 0u);
 }
 
 }  // namespace

@@ -196,7 +196,7 @@ static bool batch_moved(void *argument)
 
 	return all_done(waiting->batch) ||
 	       something_to_reap(waiting->client, waiting->batch->lanes) ||
-	       !tmem_read(&waiting->client->ready);
+	       !tmem_is_registered(waiting->client);
 }
 
 /* Waits for one call while the host is likely to be at it. */
@@ -237,7 +237,7 @@ static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batc
 	for (;;) {
 		reap_lanes(client, batch->lanes);
 		now_ns = tmem_now_ns();
-		if (all_done(batch) || now_ns >= deadline_ns || !tmem_load_acquire(&client->ready))
+		if (all_done(batch) || now_ns >= deadline_ns || !tmem_is_registered(client))
 			break;
 		left_ns = deadline_ns - now_ns;
 		if (tmem_wait(&client->waitq, batch_moved, &waiting,
@@ -269,7 +269,7 @@ bool tmem_batch_wait_for(struct tmem_client *client, struct tmem_batch *batch, u
 	batch->slept = true;
 	sleep_until_done(client, batch, deadline_ns);
 	/* A channel that is lost is known: nobody has waited in vain. */
-	if (!disown_late(client, batch) || !tmem_load_acquire(&client->ready))
+	if (!disown_late(client, batch) || !tmem_is_registered(client))
 		return true;
 	tmem_count(client, TMEM_COUNT_timeouts);
 	return false;
@@ -322,7 +322,7 @@ static bool lane_moved(void *argument)
 
 	return tmem_read(&room->lane->free_slots) ||
 	       tmem_read(&room->lane->head->done) != tmem_read(&room->lane->reaped) ||
-	       !tmem_read(&room->client->ready);
+	       !tmem_is_registered(room->client);
 }
 
 /**
@@ -349,7 +349,7 @@ bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 dead
 	moved = tmem_wait(&client->waitq, lane_moved, &room, deadline_ns - now_ns);
 	watch_lanes(client, lanes, -1);
 	reap_lanes(client, lanes);
-	return moved && tmem_load_acquire(&client->ready);
+	return moved && tmem_is_registered(client);
 }
 
 /**

@@ -11,6 +11,9 @@
  */
 #define REPLAY_WAIT_NS (2 * TMEM_NS_PER_S)
 
+/* Hosts that may take the window over while a guest registers, before it tries later. */
+#define ASKED_MAX 3U
+
 /* Keys of forgotten objects that the worker frees under one hold of a lane's lock. */
 #define RECLAIM_STEPS 128U
 
@@ -119,10 +122,33 @@ static int wait_for_answer(struct tmem_client *client, u64 request)
 	return error;
 }
 
+/*
+ * Asks until it is clear who has answered: a host that takes the window over between its
+ * predecessor's answer and our look knows nothing of us.
+ */
+static int ask_host(struct tmem_client *client)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+	int error = -EAGAIN;
+	u32 attempt;
+
+	for (attempt = 0; attempt < ASKED_MAX && error == -EAGAIN; attempt++) {
+		u64 request = tmem_random() | 1;
+
+		tmem_write(&client->resets, tmem_load_acquire(&host->resets));
+		tmem_window_request(&client->window, request);
+		error = wait_for_answer(client, request);
+		if (error)
+			return error;
+		if (tmem_read(&host->resets) != client->resets)
+			error = -EAGAIN;
+	}
+	return error;
+}
+
 static int register_locked(struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;
-	u64 request = tmem_random() | 1;
 	u32 kind;
 	int error;
 
@@ -130,14 +156,12 @@ static int register_locked(struct tmem_client *client)
 	tmem_pools_close(client, true);
 	on_each_lane(client, tmem_lane_abort);
 	tmem_wake(&client->waitq);
-	tmem_window_request(&client->window, request);
-	error = wait_for_answer(client, request);
+	error = ask_host(client);
 	if (error)
 		return error;
 	tmem_replay_collect(client);
 	on_each_lane(client, tmem_lane_reset);
 	tmem_write(&client->epoch, tmem_read(&host->epoch));
-	tmem_write(&client->resets, tmem_read(&host->resets));
 	tmem_credit_reset(&client->credit);
 	tmem_write(&client->rung, 0U);
 	for (kind = 0; kind < TMEM_KINDS; kind++)

@@ -129,13 +129,26 @@ static inline void tmem_client_unlock(struct tmem_client *client, struct tmem_la
 }
 
 /**
+ * tmem_is_registered - is this guest registered with the host that serves the window now?
+ * @client: client
+ *
+ * A host that has taken the window over, or reset the channel, answers nothing before the guest has
+ * registered anew.
+ */
+static inline bool tmem_is_registered(const struct tmem_client *client)
+{
+	return tmem_load_acquire(&client->ready) &&
+	       tmem_read(&client->window.header->host.resets) == tmem_read(&client->resets);
+}
+
+/**
  * tmem_host_lost - would it be useless to ask the host now?
  * @client: client
  * @kind: of the pages
  */
 static inline bool tmem_host_lost(struct tmem_client *client, enum tmem_page_kind kind)
 {
-	return !tmem_load_acquire(&client->ready) ||
+	return !tmem_is_registered(client) ||
 	       tmem_breaker_is_open(&client->breakers[kind], &client->window.header->host);
 }
 

@@ -146,7 +146,7 @@ static bool is_ready(void *argument)
 {
 	struct tmem_client *client = argument;
 
-	return tmem_load_acquire(&client->ready) && !tmem_load_acquire(&client->replaying);
+	return tmem_is_registered(client) && !tmem_load_acquire(&client->replaying);
 }
 
 /* Waits for a registration under way, but not for a host that is known to be lost. */

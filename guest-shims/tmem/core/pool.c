@@ -18,7 +18,7 @@ int tmem_control(struct tmem_client *client, const struct tmem_desc *desc, u64 *
 	struct tmem_batch batch = { .calls = &call };
 	unsigned long flags;
 
-	if (!tmem_load_acquire(&client->ready))
+	if (!tmem_is_registered(client))
 		return -ENODEV;
 	flags = tmem_lock(&lane->lock);
 	if (!tmem_make_room(client, lane, 0)) {
@@ -122,7 +122,7 @@ int tmem_pool_create(struct tmem_client *client, enum tmem_pool_kind kind)
 		number = (int)at;
 		if (client->pools[at].handle && tmem_fault(TMEM_FAULT_HANDLE_WITHOUT_GENERATION))
 			break;
-		if (tmem_load_acquire(&client->ready) && open_pool(client, &client->pools[at]))
+		if (tmem_is_registered(client) && open_pool(client, &client->pools[at]))
 			tmem_log("the host refuses a pool\n");
 	}
 	tmem_mutex_unlock(&client->admin);

@@ -52,7 +52,16 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Connect(const GuestOption
 Result<std::unique_ptr<InProcessGuest>> InProcessHost::Adopt(const GuestOptions& options,
                                                              WindowMemory window,
                                                              std::function<void()> notify) {
-  const std::uint64_t window_bytes = options_.window.window_bytes;
+  return Adopt(options, std::move(window), options_.window, std::move(notify));
+}
+
+Result<std::unique_ptr<InProcessGuest>> InProcessHost::Adopt(const GuestOptions& options,
+                                                             WindowMemory window,
+                                                             const WindowOptions& layout,
+                                                             std::function<void()> notify) {
+  Result<tmem_geometry> geometry = MakeGeometry(layout);
+  if (!geometry) return std::move(geometry).error();
+  const std::uint64_t window_bytes = layout.window_bytes;
   if (window.bytes() != window_bytes) {
     return Error{ErrorCode::kInvalidArgument, "the window has another size"};
   }
@@ -65,8 +74,8 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Adopt(const GuestOptions&
     return std::move(id).error();
   }
   std::unique_ptr<InProcessGuest> guest(
-      new InProcessGuest(*this, *id, options.weight, MakeGeometry(options_.window).value(),
-                         std::move(window), std::move(kick), std::move(notify)));
+      new InProcessGuest(*this, *id, options.weight, *geometry, std::move(window),
+                         std::move(kick), std::move(notify)));
   // Who waits for an answer of the former host looks again.
   if (LoadRelaxed(guest->view_.host_page().resets) != 0) guest->bell_.Ring();
   if (workers_.empty()) return guest;
@@ -98,7 +107,7 @@ InProcessGuest::InProcessGuest(InProcessHost& host, GuestId id, std::uint32_t we
 InProcessGuest::~InProcessGuest() {
   Pause();
   host_.store_->RemoveGuest(channel_.guest());
-  host_.store_->Unreserve(host_.options_.window.window_bytes);
+  host_.store_->Unreserve(view_.geometry().window_bytes);
 }
 
 WindowMemory InProcessGuest::Leave(std::unique_ptr<InProcessGuest> guest) {

@@ -39,7 +39,7 @@ class InProcessGuest;
 
 struct InProcessOptions {
   StoreOptions store;
-  WindowOptions window;  // of each guest; counted in the store's limit
+  WindowOptions window;  // of guests that bring none of their own; counted in the store's limit
   ChannelOptions channel;
   // Threads that serve the guests. 0: operations execute in the caller's thread, inside Kick and
   // Call, compression included, and `awake` stays 0; deterministic.
@@ -62,10 +62,14 @@ class InProcessHost {
   Result<std::unique_ptr<InProcessGuest>> Connect(const GuestOptions& options,
                                                   std::function<void()> notify = {});
 
-  // The same with a window that outlived another host (InProcessGuest::Leave): its guest is
-  // notified once, registers again, and puts again what the other host had not acknowledged.
-  // `window` must have this host's geometry. Give each store another seed, so that no pool handle
-  // comes twice.
+  // The same with a window of the caller's: fresh, or one that outlived another host
+  // (InProcessGuest::Leave). Its guest is then notified once, registers again, and puts again what
+  // the other host had not acknowledged. Give each store another seed, so that no pool handle comes
+  // twice. `layout` is `window.bytes()` long, and of an older window as it was.
+  Result<std::unique_ptr<InProcessGuest>> Adopt(const GuestOptions& options, WindowMemory window,
+                                                const WindowOptions& layout,
+                                                std::function<void()> notify = {});
+  // With the layout that all windows of this host have.
   Result<std::unique_ptr<InProcessGuest>> Adopt(const GuestOptions& options, WindowMemory window,
                                                 std::function<void()> notify = {});
 
@@ -91,6 +95,7 @@ class InProcessGuest {
 
   // Page-aligned; geometry and host page are filled in.
   std::span<std::byte> window() const { return {memory_.data(), memory_.bytes()}; }
+  std::uint32_t lane_count() const { return view_.lane_count(); }
   GuestId id() const { return channel_.guest(); }
   const ChannelCounters& counters() const { return channel_.counters(); }
 

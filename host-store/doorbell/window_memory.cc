@@ -9,14 +9,17 @@
 
 namespace tmem {
 
-WindowMemory::WindowMemory(std::byte* data, std::size_t bytes, UniqueFd fd)
-    : data_(data), bytes_(bytes), fd_(std::move(fd)) {}
+WindowMemory::WindowMemory(std::byte* data, std::size_t bytes, UniqueFd fd, Owner owner)
+    : data_(data), bytes_(bytes), fd_(std::move(fd)), owner_(owner) {}
 
 WindowMemory::WindowMemory(WindowMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_), fd_(std::move(other.fd_)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(other.bytes_),
+      fd_(std::move(other.fd_)),
+      owner_(other.owner_) {}
 
 WindowMemory::~WindowMemory() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
+  if (data_ != nullptr && owner_ == Owner::kWe) ::munmap(data_, bytes_);
 }
 
 Result<WindowMemory> WindowMemory::Map(std::uint64_t bytes, UniqueFd fd) {
@@ -24,11 +27,15 @@ Result<WindowMemory> WindowMemory::Map(std::uint64_t bytes, UniqueFd fd) {
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
   if (data == MAP_FAILED) return SystemError("mmap of a window");
   (void)::madvise(data, bytes, MADV_DONTDUMP);  // a core dump with it is still a core dump
-  return WindowMemory(static_cast<std::byte*>(data), bytes, std::move(fd));
+  return WindowMemory(static_cast<std::byte*>(data), bytes, std::move(fd), Owner::kWe);
 }
 
 Result<WindowMemory> WindowMemory::CreatePrivate(std::uint64_t bytes) {
   return Map(bytes, UniqueFd());
+}
+
+WindowMemory WindowMemory::Borrow(std::byte* data, std::size_t bytes) {
+  return WindowMemory(data, bytes, UniqueFd(), Owner::kCaller);
 }
 
 Result<WindowMemory> WindowMemory::CreateShared(std::uint64_t bytes) {

@@ -11,11 +11,14 @@
 
 namespace tmem {
 
-// Zeroed, page-aligned, not in core dumps: guest pages pass through it. Unmapped by its owner.
+// Zeroed, page-aligned, not in core dumps: guest pages pass through it. Unmapped by its owner,
+// unless it is borrowed.
 class WindowMemory {
  public:
   // For in-process guests.
   static Result<WindowMemory> CreatePrivate(std::uint64_t bytes);
+  // Memory of a VMM, such as a part of its guest's; page-aligned, stays the VMM's.
+  static WindowMemory Borrow(std::byte* data, std::size_t bytes);
   // A memfd sealed against shrinking, growing and further seals, so that whoever gets the fd
   // cannot make an access of ours fail.
   static Result<WindowMemory> CreateShared(std::uint64_t bytes);
@@ -33,12 +36,14 @@ class WindowMemory {
   int fd() const { return fd_.get(); }  // -1 when private
 
  private:
-  WindowMemory(std::byte* data, std::size_t bytes, UniqueFd fd);
+  enum class Owner : std::uint8_t { kWe, kCaller };
+  WindowMemory(std::byte* data, std::size_t bytes, UniqueFd fd, Owner owner);
   static Result<WindowMemory> Map(std::uint64_t bytes, UniqueFd fd);
 
   std::byte* data_;
   std::size_t bytes_;
   UniqueFd fd_;
+  Owner owner_;
 };
 
 }  // namespace tmem

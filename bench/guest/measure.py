@@ -12,8 +12,10 @@ import tempfile
 import time
 
 from guest import figures
+from lab import doorbells
 from lab import guest as lab_guest
 from lab import host as lab_host
+from lab import place
 
 _GUEST = "bench"
 
@@ -192,7 +194,7 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
         options = lab_guest.Options(
             memory_mib=setup.guest_mib, cpus=setup.cpus, disks=disks,
             append=_APPEND[setup.variant] + (f" {setup.append}" if host else ""),
-            window_socket=host.socket(_GUEST) if host else None)
+            doorbell=host.doorbell(_GUEST) if host else None)
         guest = stack.enter_context(lab_guest.Guest(_GUEST, options, directory))
         demand_registered(setup, host)
         guest.run(prepare)
@@ -207,7 +209,7 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
         trouble = guest.trouble()
 
     result = dataclasses.asdict(setup)
-    result["doorbell"] = "none" if setup.variant == "off" else "ivshmem"
+    result["doorbell"] = "none" if setup.variant == "off" else doorbells.kind()
     result["passes"] = passes.passes
     result |= figures.of_guest(before, after)
     result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages(), 3)
@@ -241,6 +243,7 @@ def machine():
         "memory_mib": memory_kib // 1024,
         "host_kernel": platform.release(),
         "qemu": qemu,
-        "accelerator": lab_guest.accelerator(),
+        "accelerator": lab_guest.accelerator() + (" in an emulated host" if place.inside_l1()
+                                                  else ""),
         "load_average": os.getloadavg()[0],  # before: others on the machine disturb
     }

@@ -57,9 +57,9 @@ class Context:
         """Boots a guest: with a host it is connected and tmem is on, unless `append` differs."""
         if append is None:
             append = ON if host else ""
-        window = host.socket(name) if host else None
+        doorbell = host.doorbell(name) if host else None
         guest = lab_guest.Guest(
-            name, lab_guest.Options(append=append, window_socket=window, **options),
+            name, lab_guest.Options(append=append, doorbell=doorbell, **options),
             self._directory(f"{name}{len(self._guests)}"))
         self._guests.append(guest)
         return self._stack.enter_context(guest)

@@ -20,7 +20,7 @@ from lab import (case, cases_bench, cases_files, cases_hosts, cases_lost,  # noq
                  cases_rollback, cases_rules, cases_swap)
 from lab import guest as lab_guest  # noqa: E402
 from lab import host as lab_host  # noqa: E402
-from lab import images, initramfs, paths, progress  # noqa: E402
+from lab import images, initramfs, l1, paths, place, progress  # noqa: E402
 
 # Name -> test. Those of ALONE boot two guests, so nothing runs beside them.
 CASES = {**cases_files.CASES, **cases_rules.CASES, **cases_swap.CASES, **cases_hosts.CASES,
@@ -34,6 +34,7 @@ def parse_arguments():
                         help="more operations, more seeds, more data")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("TMEM_SEED", "0"), 0))
+    place.add_arguments(parser)
     parser.add_argument("names", nargs="*")
     return parser.parse_args()
 
@@ -113,23 +114,34 @@ def main():
         return 0
     options.seed = options.seed or random.randrange(1, 1 << 31)
     print(f"guest tests: seed {options.seed} (TMEM_SEED={options.seed} repeats them)", flush=True)
-    line = progress.Progress("guest tests")
     if not shutil.which("qemu-system-x86_64"):
         print("SKIP guest tests: no qemu-system-x86_64; `make setup` installs it")
         return 0
     try:
+        if options.lab:
+            os.environ["TMEM_SEED"] = str(options.seed)
+            return place.run_in_l1(sys.argv[1:])
+        if options.kvm:
+            place.use_kvm()
         # Looked for once, before two threads would build them.
         paths.guest_kernel()
         paths.binary("tmemd")
         initramfs.build()
-    except paths.Missing as reason:
+    except (paths.Missing, l1.L1Error) as reason:
         print(f"FAIL guest tests: {reason}")
         return 1
+    return run_cases(options, names)
+
+
+def run_cases(options, names):
+    line = progress.Progress("guest tests")
     with tempfile.TemporaryDirectory(prefix="tmem-images-") as directory:
         runner = Runner(options, images.Images(pathlib.Path(directory)), line)
-        for name in [name for name in names if name in ALONE]:
+        # The host module serves one daemon at a time.
+        alone = set(names) if options.kvm else ALONE
+        for name in [name for name in names if name in alone]:
             runner.run(name)
-        runner.run_in_pairs([name for name in names if name not in ALONE])
+        runner.run_in_pairs([name for name in names if name not in alone])
     counts = runner.counts
     print(f"guest tests: {counts['PASS']} passed, {counts['FAIL']} failed, "
           f"{counts['SKIP']} skipped in {line.elapsed():.0f} s")

@@ -33,7 +33,7 @@ class Options:
     cpus: int = 1
     append: str = ""
     disks: list = dataclasses.field(default_factory=list)
-    window_socket: pathlib.Path | None = None
+    doorbell: object = None  # of doorbells; None: no daemon
     kernel: pathlib.Path | None = None
     programs: tuple = ("workload",)  # of ours, in the initial file system
     reboots: bool = False  # a reset boots it again, rather than ending it
@@ -44,14 +44,15 @@ def accelerator():
     """`tcg`, unless TMEM_LAB_ACCEL says kvm, or says auto and a guest really boots under KVM."""
     wanted = os.environ.get("TMEM_LAB_ACCEL", "tcg")
     if wanted == "auto":
-        return "kvm" if _kvm_boots() else "tcg"
+        return "kvm" if kvm_boots() else "tcg"
     return wanted
 
 
 _kvm_answer = None
 
 
-def _kvm_boots():
+def kvm_boots():
+    """Whether a guest really reaches its user space under KVM."""
     # A /dev/kvm that opens proves nothing: some cannot run a Linux guest.
     global _kvm_answer
     if _kvm_answer is None:
@@ -97,8 +98,8 @@ class Guest(processes.Supervised):
             listeners[role] = listener
         with open(base.with_suffix(".qemu"), "wb") as log:
             self._process = processes.start(
-                self._arguments(base), stdout=subprocess.DEVNULL, stderr=log
-            )
+                self._arguments(base), stdout=subprocess.DEVNULL, stderr=log,
+                cgroup=self.options.doorbell and self.options.doorbell.cgroup)
         connections = {}
         for role, listener in listeners.items():
             connections[role] = self._accept(listener, base)
@@ -118,12 +119,13 @@ class Guest(processes.Supervised):
             pass
 
     def _accept(self, listener, base):
-        while True:
-            ready, _, _ = select.select([listener], [], [], 0.2)
-            if ready:
-                return listener.accept()[0]
+        deadline = time.monotonic() + self._boot_timeout_s
+        while not select.select([listener], [], [], 0.2)[0]:
             if self._process.poll() is not None:
                 raise GuestError(f"{self.name}: QEMU ended: {self._qemu_log(base)}")
+            if time.monotonic() > deadline:
+                raise GuestError(f"{self.name}: QEMU does not start")
+        return listener.accept()[0]
 
     @staticmethod
     def _qemu_log(base):
@@ -139,6 +141,8 @@ class Guest(processes.Supervised):
         # No timer check: it fails when a busy host lets the guest wait at that moment.
         append = ("console=ttyS0 panic=-1 loglevel=5 rootfstype=ramfs no_timer_check "
                   + options.append)
+        if options.doorbell:
+            append += f" {options.doorbell.append}"
         kernel = options.kernel or paths.guest_kernel()
         arguments = ["qemu-system-x86_64", "-name", self.name, "-nodefaults", "-no-user-config",
                      "-display", "none", "-machine", "pc", "-accel", accel_argument,
@@ -156,10 +160,8 @@ class Guest(processes.Supervised):
             arguments.append("-no-reboot")
         for number, disk in enumerate(options.disks):
             arguments += disk.qemu_arguments(number, options.snapshots)
-        if options.window_socket:
-            master = ",master=on" if options.snapshots else ""
-            arguments += ["-chardev", f"socket,id=window,path={options.window_socket}",
-                          "-device", f"ivshmem-doorbell,chardev=window,vectors=1{master}"]
+        if options.doorbell:
+            arguments += options.doorbell.qemu_arguments(options.snapshots)
         return arguments
 
     def _close(self):

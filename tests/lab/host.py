@@ -5,7 +5,7 @@ import json
 import subprocess
 import time
 
-from lab import paths, processes
+from lab import doorbells, paths, processes
 
 
 class HostError(Exception):
@@ -21,6 +21,7 @@ class Host(processes.Supervised):
         self._limit_mib = limit_mib
         self._pool_min_mib = pool_min_mib
         self._log = None
+        self._groups = None
         self.killed = False
 
     def _start(self):
@@ -28,8 +29,11 @@ class Host(processes.Supervised):
                      "--run-dir", self._directory]
         if self._pool_min_mib is not None:
             arguments += ["--pool-min", f"{self._pool_min_mib}M"]
+        if doorbells.kind() == "hypercall" and self._groups is None:
+            self._groups = doorbells.ControlGroups([_name(guest) for guest in self._guests])
         for guest in self._guests:
-            arguments += ["--guest", guest]
+            rule = self._groups.rule(_name(guest)) if self._groups else ""
+            arguments += ["--guest", guest + rule]
         self._log = self._directory / "tmemd.log"
         with open(self._log, "wb") as log:
             self._process = processes.start(arguments, stdout=log, stderr=log)
@@ -42,8 +46,19 @@ class Host(processes.Supervised):
             time.sleep(0.02)
 
     def socket(self, guest):
-        """The socket that a guest's ivshmem device connects to; `guest` without its options."""
-        return self._directory / (guest.partition(",")[0] + ".sock")
+        """The socket that a guest's ivshmem device connects to."""
+        return self._directory / f"{_name(guest)}.sock"
+
+    def doorbell(self, guest):
+        """What a guest of this name is to be started with."""
+        if self._groups:
+            return doorbells.Hypercall(self._groups.group(guest))
+        return doorbells.Ivshmem(self.socket(guest))
+
+    def _close(self):
+        super()._close()
+        if self._groups:
+            self._groups.remove()
 
     def log(self):
         return self._log.read_text(encoding="utf-8", errors="replace")[-3000:]
@@ -79,3 +94,8 @@ class Host(processes.Supervised):
             if guest["name"] == name:
                 return guest
         raise HostError(f"tmemd does not know guest {name}")
+
+
+def _name(guest):
+    """Of `NAME,OPTION=VALUE...`."""
+    return guest.partition(",")[0]

@@ -60,9 +60,9 @@ class L1(processes.Supervised):
     def _start(self):
         self.share.mkdir()
 
-    def run(self, command, timeout_s, out, err, cwd=None):
-        """Boots, runs the command, copies its output; returns its exit code."""
-        self._write_job(command, cwd)
+    def run(self, command, timeout_s, out, err, environment=()):
+        """Boots, runs the command here, copies its output; returns its exit code."""
+        self._write_job(command, environment)
         self._begin = time.monotonic()
         listeners = {}
         for port in _PORTS:
@@ -92,8 +92,9 @@ class L1(processes.Supervised):
             "qemu-system-x86_64", "-name", "lab-host", "-nodefaults", "-no-user-config",
             "-display", "none", "-no-reboot", "-machine", "pc",
             "-accel", f"tcg,thread={thread},tb-size=512",
-            # L2 warns about its XSAVE area when L1's CPU has it.
-            "-cpu", "EPYC,-xsave,-avx,-avx2,-fma,-f16c", "-smp", options.cpus, "-m", options.memory_mib,
+            # With XSAVE, L2 warns about its state's size; with AVX but no XSAVE, it crashes.
+            "-cpu", "EPYC,-xsave,-avx,-avx2,-fma,-f16c",
+            "-smp", options.cpus, "-m", options.memory_mib,
             "-kernel", kernel.vmlinux, "-initrd", _initramfs(kernel),
             "-append", f"{_APPEND} {options.append}",
             "-chardev", f"file,id=console,path={self._directory}/console",
@@ -107,16 +108,16 @@ class L1(processes.Supervised):
                           "-device", f"virtserialport,chardev={port},nr={number},name={port}"]
         return arguments + shlex.split(options.debug)
 
-    def _write_job(self, command, cwd):
+    def _write_job(self, command, environment):
         kept = {name: value for name, value in os.environ.items()
                 if name.startswith(_ENVIRONMENT)}
-        kept |= {"PATH": _PATH, "TMEM_IN_L1": "1"}
+        kept |= {"PATH": _PATH, "TMEM_IN_L1": "1", **dict(environment)}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in kept.items()]
         for module in self._options.modules:
             file, *parameters = shlex.split(module)
             lines.append(shlex.join(["insmod", str(pathlib.Path(file).resolve()), *parameters])
                          + " || exit 125")
-        lines += [f"cd {shlex.quote(str(cwd or os.getcwd()))} || exit 125",
+        lines += [f"cd {shlex.quote(os.getcwd())} || exit 125",
                   "exec " + shlex.join(command)]
         (self.share / "job").write_text("\n".join(lines) + "\n", encoding="utf-8")
         (self.share / "environment").write_text(
@@ -184,7 +185,7 @@ def _receive(connection):
 def _initramfs(kernel):
     files = {f"modules/{number:02}-{file.name}": file.read_bytes()
              for number, file in enumerate(kernel.load_order(_MODULES))}
-    directories = ["bin", "dev", "proc", "sys", "modules", "lower", "upper", "root"]
+    directories = ["bin", "dev", "proc", "sys", "modules", "lower", "upper", "new"]
     applets = ["cat", "chroot", "echo", "hostname", "insmod", "mkdir", "mount", "poweroff", "sh",
                "uname", "["]
     return initramfs.pack("l1", paths.LAB / "host" / "init", files, directories, applets)

@@ -16,16 +16,18 @@ _libc = ctypes.CDLL(None)
 _children = set()
 
 
-def _die_with_parent():
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def start(arguments, **options):
+def start(arguments, cgroup=None, **options):
     """Starts a child that the kernel kills when the thread that started it ends."""
+
+    def prepare():
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if cgroup:
+            (cgroup / "cgroup.procs").write_text("0", encoding="ascii")
+
     child = subprocess.Popen(
         [str(argument) for argument in arguments],
         stdin=subprocess.DEVNULL,
-        preexec_fn=_die_with_parent,
+        preexec_fn=prepare,
         **options,
     )
     _children.add(child)

@@ -67,7 +67,7 @@ class Kernel:
 
 
 def kernel():
-    """The kernel that `linux-image-amd64` stands for now; an older one that is here if apt fails."""
+    """What `linux-image-amd64` stands for now; an older one that is here if apt fails."""
     directory = paths.cache_dir("lab-host")
     with open(directory / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

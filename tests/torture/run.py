@@ -13,7 +13,7 @@ import time
 from lab import disks
 from lab import guest as lab_guest
 from lab import host as lab_host
-from lab import paths
+from lab import l1, paths
 from torture import images
 
 ON = "tmem.cleancache=1 tmem.frontswap=1"
@@ -156,7 +156,7 @@ def run(setup, seed, duration_s, on_progress=lambda text: None, keep_console=Non
                                host_directory) as host:
                 options = lab_guest.Options(
                     memory_mib=setup.memory_mib, cpus=setup.cpus, append=f"{ON} {setup.append}",
-                    disks=[*file_systems, swap], window_socket=host.socket("guest"),
+                    disks=[*file_systems, swap], doorbell=host.doorbell("guest"),
                     programs=PROGRAMS)
                 with lab_guest.Guest("guest", options, guest_directory) as guest:
                     if fault and guest.run(f"cat {FAULT} 2>&1", check=False) != fault:
@@ -190,7 +190,7 @@ def main(function):
         signal.signal(number, signal.default_int_handler)
     try:
         code = function()
-    except paths.Missing as reason:
+    except (paths.Missing, l1.L1Error) as reason:
         print(f"FAIL torture: {reason}")
         code = 1
     except KeyboardInterrupt:

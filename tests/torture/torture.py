@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from lab import progress  # noqa: E402
+from lab import place, progress  # noqa: E402
 from torture import jobs, run, setups  # noqa: E402
 
 
@@ -25,6 +25,7 @@ def parse_arguments():
                         help="for the guest's program")
     parser.add_argument("--guests", type=int, default=1, help="guests at once")
     parser.add_argument("--consoles", help="keep the guests' consoles in this directory")
+    place.add_arguments(parser)
     return parser.parse_args()
 
 
@@ -40,6 +41,10 @@ def job_of(arguments, seed):
 
 def main():
     arguments = parse_arguments()
+    if arguments.lab:
+        return place.run_in_l1(sys.argv[1:], run.PROGRAMS)
+    if arguments.kvm:
+        place.use_kvm()
     line = progress.Progress("torture")
     todo = [job_of(arguments, seed)
             for seed in arguments.seed or [random.randrange(1, 1 << 31)]]

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
+/* A page store inside a VMM: keeps its guests' pages, compressed and stored once, in one limit. */
 /*
- * A page store inside a VMM: keeps the pages of its guests, compressed and stored once, in one
- * limit.
- *
  * A guest puts descriptors into its window (abi/README.md) and makes the VMM call
  * tmem_guest_kick() or tmem_guest_call(), by whatever it has: an I/O port, an ioeventfd, an exit.
  * docs/embedding.md goes through it, example.c is such a VMM.

@@ -18,7 +18,8 @@ SEEDS ?= 1 2 3 4 5
 help:
 	@echo 'tmem: a compressed, deduplicated page store on the host for the pages of its guests'
 	@echo
-	@echo '  make demo          installs, builds, boots a guest, shows what tmem does in one table'
+	@echo '  make demo          installs, builds, boots guests, shows what tmem does in one table,'
+	@echo '                     by the best doorbell that works here, under KVM if that works'
 	@echo '  make check         every test; ends with "N passed, N failed, N skipped"'
 	@echo '                     PHASES="asan lint ..." runs only those; PHASES=list names them'
 	@echo '  make check-long    the same with the long versions of model, store and guest tests'
@@ -31,7 +32,8 @@ help:
 	@echo '                     FS=ext4|ext4-1k|xfs|btrfs SEED=n DURATION_S=n'
 	@echo '  make torture-faults  faults on purpose, which the torture must notice;'
 	@echo '                     FAULT=name SEEDS="1 2" DURATION_S=n'
-	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick", "swap ..."'
+	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick",'
+	@echo '                     "swap ...", "doorbells --kvm": both, with times (kvm_tmem loaded)'
 	@echo '  make figures       every figure that has a target, three times (9 minutes; ARGS=--resume)'
 	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, tree'
 	@echo '                     PHASES="format tidy kernel shell style" runs only those'

@@ -15,7 +15,7 @@ from guest import figures
 from lab import doorbells
 from lab import guest as lab_guest
 from lab import host as lab_host
-from lab import place
+from lab import kvm_stats, place
 
 _GUEST = "bench"
 
@@ -36,6 +36,7 @@ class Setup:
     pool_min_mib: int
     cpus: int = 1
     append: str = ""
+    doorbell: str = ""  # with tmem; empty: the one of the place where guests run
     repetition: int = 0
 
     def key(self):
@@ -43,12 +44,13 @@ class Setup:
         return "-".join(str(part) for part in [
             self.workload, self.corpus, f"{self.disk_mb_s:g}", self.thp, self.guest_mib,
             self.workload_bytes, self.pool_min_mib, self.append, self.seed, self.variant,
-            self.repetition])
+            self.doorbell, self.repetition])
 
     def title(self):
         disk = f"disk {self.disk_mb_s:g} MB/s" if self.disk_mb_s else "unthrottled disk"
         thp = ", THP always" if self.thp == "always" else ""
-        return f"{self.workload} {self.corpus}, {disk}{thp}, {self.variant}"
+        by = f" by {self.doorbell}" if self.doorbell else ""
+        return f"{self.workload} {self.corpus}, {disk}{thp}, {self.variant}{by}"
 
 
 @dataclasses.dataclass
@@ -63,7 +65,7 @@ class Options:
     guest_mib: int | None = None  # None: what the workload takes by itself
     file_mib: int | None = None
     append: str = ""  # more of the guest's command line, with tmem
-    demo: bool = False  # only the throttled disk, only off and tmem, no huge pages
+    demo: bool = False  # only one rate of the disk, only off and tmem, no huge pages
 
 
 class _Passes:
@@ -88,7 +90,7 @@ class _Passes:
 
     def _snapshot(self):
         daemon_ns = self._host.cpu_ns() if self._host else 0
-        return self._guest.usage(), daemon_ns
+        return self._guest.usage(), daemon_ns, kvm_stats.of_process(self._guest.pid)
 
     def on_event(self, event):
         kind = event.get("event")
@@ -115,8 +117,8 @@ class _Passes:
         if event["at"] == "begin":
             self._counters = now
 
-    def _add(self, event, usage, daemon_ns):
-        before_usage, before_daemon_ns = self._before
+    def _add(self, event, usage, daemon_ns, kvm):
+        before_usage, before_daemon_ns, before_kvm = self._before
         pages = event["pages"]
         reads = sum(read for read, _ in usage.disk_bytes)
         writes = sum(written for _, written in usage.disk_bytes)
@@ -137,6 +139,8 @@ class _Passes:
             "disk_read_bytes": reads - sum(read for read, _ in before_usage.disk_bytes),
             "disk_write_bytes": writes - sum(written for _, written in before_usage.disk_bytes),
         })
+        if kvm and before_kvm:
+            self.passes[-1]["kvm"] = {name: kvm[name] - before_kvm[name] for name in kvm}
         for name in ["median_us", "p99_us"]:
             if name in event:
                 self.passes[-1][name] = event[name]
@@ -166,15 +170,15 @@ def _at_rest(guest, host):
     return after, figures.of_host(host.status(), _GUEST)
 
 
-def demand_registered(setup, host, tries=50):
+def demand_registered(title, host, guest=_GUEST, tries=50):
     """A guest that found no host measures the kernel without tmem, under the wrong name."""
     if host is None:
         return
     for _ in range(tries):
-        if host.guest_status(_GUEST)["counters"].get("registrations", 0):
+        if host.guest_status(guest)["counters"].get("registrations", 0):
             return
         time.sleep(0.1)
-    raise lab_guest.GuestError(f"{setup.title()}: the guest has not registered with tmemd; "
+    raise lab_guest.GuestError(f"{title}: the guest has not registered with tmemd; "
                                "are both built from this tree? (make build guest-kernel)")
 
 
@@ -190,13 +194,14 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
         host = None
         if setup.variant != "off":
             host = stack.enter_context(
-                lab_host.Host([_GUEST], setup.limit_mib, setup.pool_min_mib, directory))
+                lab_host.Host([_GUEST], setup.limit_mib, setup.pool_min_mib, directory,
+                              setup.doorbell or None))
         options = lab_guest.Options(
             memory_mib=setup.guest_mib, cpus=setup.cpus, disks=disks,
             append=_APPEND[setup.variant] + (f" {setup.append}" if host else ""),
             doorbell=host.doorbell(_GUEST) if host else None)
         guest = stack.enter_context(lab_guest.Guest(_GUEST, options, directory))
-        demand_registered(setup, host)
+        demand_registered(setup.title(), host)
         guest.run(prepare)
         before = guest.counters()
         passes = _Passes(guest, host, progress, setup.title())
@@ -209,7 +214,7 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
         trouble = guest.trouble()
 
     result = dataclasses.asdict(setup)
-    result["doorbell"] = "none" if setup.variant == "off" else doorbells.kind()
+    result["doorbell"] = "none" if host is None else setup.doorbell or doorbells.kind()
     result["passes"] = passes.passes
     result |= figures.of_guest(before, after)
     result["daemon_cpu_us_per_page"] = round(passes.daemon_cpu_ns / 1e3 / passes.pages(), 3)

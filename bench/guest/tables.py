@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables for people from the JSON of a report."""
 
-from guest import targets
+from guest import compare, targets
 
 MIB = 1 << 20
 
@@ -32,7 +32,8 @@ def _bells(run):
 
 
 # (heading, text of one run)
-_COMMON_HEAD = [("variant", lambda run: run["variant"])]
+_COMMON_HEAD = [("variant", lambda run: run["variant"] + (
+    " by hypercall" if run.get("doorbell") == "hypercall" else ""))]
 _COMMON_TAIL = [
     ("guest CPU us/page", lambda run: _per_pass(run, "guest_cpu_us_per_page")),
     ("daemon CPU us/page", lambda run: f"{run['daemon_cpu_us_per_page']:.1f}"),
@@ -105,6 +106,8 @@ def summary(report):
     """Medians and ratios; none from reports of before passes had their own counters."""
     if any("asked" not in one for run in report["runs"] for one in run["passes"]):
         return []
+    if compare.is_comparison(report):
+        return compare.figures(report)
     return targets.figures(report["runs"])
 
 
@@ -145,6 +148,8 @@ def _pipes(heads, rows):
 
 def _parts(report, draw):
     parts = []
+    if compare.is_comparison(report):
+        parts.append(f"Both doorbells, first / second half:\n\n{draw(*compare.cells(report))}\n")
     heads, rows = _summary_cells(report)
     if rows:
         parts.append(f"{_summary_head(report)}\n\n{draw(heads, rows)}\n")

@@ -54,6 +54,9 @@ class Runs:
     def __bool__(self):
         return bool(self._runs)
 
+    def __iter__(self):
+        return iter(self._runs)
+
     def __len__(self):
         return len(self._runs)
 

@@ -229,9 +229,9 @@ class Registration(unittest.TestCase):
             guest_mib=128, workload_bytes=1 << 20, limit_mib=64, pool_min_mib=32)
         for counters in ({}, {"registrations": 0}):
             with self.assertRaisesRegex(lab_guest.GuestError, "has not registered"):
-                measure.demand_registered(setup, self.Host(counters), tries=1)
-        measure.demand_registered(setup, self.Host({"registrations": 1}), tries=1)
-        measure.demand_registered(setup, None)
+                measure.demand_registered(setup.title(), self.Host(counters), tries=1)
+        measure.demand_registered(setup.title(), self.Host({"registrations": 1}), tries=1)
+        measure.demand_registered(setup.title(), None)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ class HostError(Exception):
 class Host(processes.Supervised):
     """A context manager around one tmemd that serves the named guests."""
 
-    def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None):
+    def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None, doorbell=None):
         super().__init__(directory)
         self._guests = guests
         self._limit_mib = limit_mib
         self._pool_min_mib = pool_min_mib
+        self._doorbell = doorbell or doorbells.kind()
         self._log = None
         self._groups = None
         self.killed = False
@@ -29,7 +30,7 @@ class Host(processes.Supervised):
                      "--run-dir", self._directory]
         if self._pool_min_mib is not None:
             arguments += ["--pool-min", f"{self._pool_min_mib}M"]
-        if doorbells.kind() == "hypercall" and self._groups is None:
+        if self._doorbell == "hypercall" and self._groups is None:
             self._groups = doorbells.ControlGroups([_name(guest) for guest in self._guests])
         for guest in self._guests:
             rule = self._groups.rule(_name(guest)) if self._groups else ""

@@ -137,7 +137,12 @@ class StreamingGuest {
   static void CopyPage(void* to, const void* from) { std::memcpy(to, from, TMEM_PAGE_BYTES); }
 
   static constexpr tmem_client_ops kOps = {
-      .ring = Ring, .kick_soon = KickSoon, .kick_later = KickLater, .copy_page = CopyPage};
+      .ring = Ring,
+      .hypercall = nullptr,
+      .kick_soon = KickSoon,
+      .kick_later = KickLater,
+      .copy_page = CopyPage,
+  };
 
   SteadyClock clock_;
   std::vector<PageBytes> pages_;

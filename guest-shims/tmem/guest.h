@@ -24,6 +24,7 @@ bool tmem_fs_allowed(const char *name);
 u32 tmem_load_timeout_s(void);
 u32 tmem_table_keys(void);
 bool tmem_transport_allowed(const char *name);
+u64 tmem_hypercall_number(void);
 
 /* host.c */
 struct tmem_client *tmem_host_connect(void);

@@ -16,6 +16,12 @@
 #define KICK_LATER_NS (1 * NSEC_PER_MSEC)
 
 /*
+ * By hypercall each kick is an exit, also one for a few pages: from 320 pages a second on there is
+ * at most one for 16. What is staged can be got back all the same.
+ */
+#define KICK_LATER_HYPERCALL_NS (50 * NSEC_PER_MSEC)
+
+/*
  * Looking at the window before sleeping. A daemon that is awake answers a get in some microseconds,
  * and 64 of them in 100 to 200; being woken by it costs 50 to 150 under emulation.
  */
@@ -35,6 +41,11 @@ static void queue_work_if_wanted(void)
 		mod_delayed_work(queue, &work, 0);
 }
 
+/*
+ * Also where the kick is a hypercall that copies 32 pages: no lock of ours is held, and while the
+ * host copies, this processor takes no interrupt whether they are on or off. A worker would come
+ * later, when slots may be short.
+ */
 static void on_soon(struct irq_work *irq_work)
 {
 	tmem_client_kick_soon(the_client);
@@ -62,6 +73,11 @@ static void ring(void *context)
 	the_transport->ring();
 }
 
+static u32 hypercall(void *context, enum tmem_hypercall operation, u64 lanes)
+{
+	return the_transport->hypercall(operation, lanes);
+}
+
 static void kick_soon(void *context)
 {
 	irq_work_queue(&soon);
@@ -69,9 +85,10 @@ static void kick_soon(void *context)
 
 static void kick_later(void *context)
 {
-	/* Debug-only: what stays staged for longer meets more. */
-	u64 delay_ns = KICK_LATER_NS + tmem_fault_delay_us() * NSEC_PER_USEC;
+	u64 delay_ns = the_transport->hypercall ? KICK_LATER_HYPERCALL_NS : KICK_LATER_NS;
 
+	/* Debug-only: what stays staged for longer meets more. */
+	delay_ns += tmem_fault_delay_us() * NSEC_PER_USEC;
 	hrtimer_start(&later, ns_to_ktime(delay_ns), HRTIMER_MODE_REL_SOFT);
 }
 
@@ -79,7 +96,7 @@ static struct tmem_client_ops client_ops __ro_after_init = {
 	.ring = ring,
 	.kick_soon = kick_soon,
 	.kick_later = kick_later,
-	/* copy_page is chosen when the host is found. */
+	/* hypercall and copy_page are chosen when the host is found. */
 };
 
 /**
@@ -98,7 +115,9 @@ void tmem_host_notified(void)
 
 static int __init find_host(void **window, u64 *bytes)
 {
-	static const struct tmem_transport * const transports[] __initconst = { &tmem_ivshmem };
+	static const struct tmem_transport * const transports[] __initconst = {
+		&tmem_hypercall_transport, &tmem_ivshmem,
+	};
 	int at;
 
 	for (at = 0; at < ARRAY_SIZE(transports); at++) {
@@ -138,10 +157,21 @@ static struct tmem_client * __init create_client(void *window, u64 bytes)
 	return client;
 }
 
+/* A host that does not answer now may later: until then everything misses. */
+static void __init register_client(struct tmem_client *client)
+{
+	int error = tmem_client_register(client);
+
+	if (!error)
+		return;
+	pr_err("the host does not have us yet (error %d), trying again every second\n", error);
+	queue_delayed_work(queue, &work, nsecs_to_jiffies(TMEM_PROBE_NS));
+}
+
 /**
  * tmem_host_connect - find a host and register with it
  *
- * Return: the client, or an error: there is no host, or none that will have us.
+ * Return: the client, registered or trying to, or an error: there is no host.
  */
 struct tmem_client * __init tmem_host_connect(void)
 {
@@ -164,14 +194,14 @@ struct tmem_client * __init tmem_host_connect(void)
 		return ERR_PTR(error);
 	}
 	client_ops.copy_page = tmem_copy_choose(&copy_name);
+	if (the_transport->hypercall)
+		client_ops.hypercall = hypercall;
 	client = create_client(window, bytes);
 	if (IS_ERR(client))
 		return client;
 	/* Whoever sees the client sees all of it. */
 	smp_store_release(&the_client, client);
-	error = tmem_client_register(client);
-	if (error)
-		return ERR_PTR(error); /* what it holds stays: an interrupt may still come */
+	register_client(client);
 	pr_info("%s: %u lanes of %u slots, %u keys, copying by %s\n", the_transport->name,
 		client->key_lanes, client->window.geometry.lane_slots, client->options.table_keys,
 		copy_name);

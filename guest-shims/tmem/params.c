@@ -64,7 +64,11 @@ MODULE_PARM_DESC(frontswap, "give swapped-out pages to the host (0|1|writethroug
 
 static char *transport = "auto";
 module_param(transport, charp, 0444);
-MODULE_PARM_DESC(transport, "way to the host (auto|ivshmem)");
+MODULE_PARM_DESC(transport, "way to the host (auto|hypercall|ivshmem)");
+
+static ulong hypercall = TMEM_HYPERCALL_DEFAULT;
+module_param(hypercall, ulong, 0444);
+MODULE_PARM_DESC(hypercall, "number of the hypercall, as the host's kvm_tmem has it");
 
 static bool workingset_only;
 
@@ -192,4 +196,12 @@ u32 tmem_table_keys(void)
 bool tmem_transport_allowed(const char *name)
 {
 	return sysfs_streq(transport, "auto") || sysfs_streq(transport, name);
+}
+
+/**
+ * tmem_hypercall_number - what the host's module listens to
+ */
+u64 tmem_hypercall_number(void)
+{
+	return hypercall;
 }

@@ -122,6 +122,7 @@ class ClientFixture : public ::testing::Test {
 
   static constexpr tmem_client_ops kOps = {
       .ring = RingHost,
+      .hypercall = nullptr,
       .kick_soon = KickSoon,
       .kick_later = KickLater,
       .copy_page = CopyPage,

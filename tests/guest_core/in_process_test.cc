@@ -174,6 +174,7 @@ class Guest {
 
   static constexpr tmem_client_ops kOps = {
       .ring = Ring,
+      .hypercall = nullptr,
       .kick_soon = [](void*) {},  // the ticker is soon enough
       .kick_later = [](void*) {},
       .copy_page = [](void* to, const void* from) { std::memcpy(to, from, TMEM_PAGE_BYTES); },

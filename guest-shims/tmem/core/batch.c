@@ -116,17 +116,18 @@ static void watch_lanes(struct tmem_client *client, u64 lanes, int change)
 
 /**
  * tmem_batch_publish - let the host begin with what is staged in a lane
+ * @client: client
  * @batch: batch
  * @lane: lane, locked
  *
  * It is rung for by tmem_batch_hand_over().
  */
-void tmem_batch_publish(struct tmem_batch *batch, struct tmem_lane *lane)
+void tmem_batch_publish(struct tmem_client *client, struct tmem_batch *batch,
+			struct tmem_lane *lane)
 {
 	if (batch->given_up)
 		return;
-	tmem_lane_publish(lane);
-	lane->announced = lane->staged;
+	tmem_announce(client, lane);
 	batch->unpublished &= ~(1ULL << lane->number);
 }
 
@@ -136,8 +137,7 @@ static void publish_lanes(struct tmem_client *client, u64 lanes)
 		struct tmem_lane *lane = &client->lanes[__builtin_ctzll(lanes)];
 		unsigned long flags = tmem_lock(&lane->lock);
 
-		tmem_lane_publish(lane);
-		lane->announced = lane->staged;
+		tmem_announce(client, lane);
 		tmem_client_unlock(client, lane, flags);
 	}
 }
@@ -175,7 +175,8 @@ static bool disown_late(struct tmem_client *client, struct tmem_batch *batch)
  * @batch: batch
  * @reason: for the counters
  *
- * Everything staged in those lanes rides along.
+ * Everything staged in those lanes rides along. A hypercall does it when it is waited for, which
+ * the caller does next.
  */
 void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
 			  enum tmem_kick_reason reason)
@@ -187,7 +188,9 @@ void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
 	}
 	publish_lanes(client, batch->unpublished);
 	batch->unpublished = 0;
-	tmem_client_ring(client, reason);
+	batch->reason = reason;
+	if (!tmem_by_hypercall(client))
+		tmem_client_ring(client, reason);
 }
 
 static bool batch_moved(void *argument)
@@ -249,6 +252,20 @@ static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batc
 	watch_lanes(client, batch->lanes, -1);
 }
 
+/* By hypercall the waiting is the host's, at most a millisecond at a time. */
+static void call_until_done(struct tmem_client *client, struct tmem_batch *batch, u64 deadline_ns)
+{
+	u32 pendings = 0;
+
+	for (;;) {
+		tmem_hypercall(client, TMEM_HC_CALL, batch->lanes, batch->reason);
+		reap_lanes(client, batch->lanes);
+		if (all_done(batch) || tmem_now_ns() >= deadline_ns || !tmem_is_registered(client))
+			return;
+		tmem_pause(client, &pendings);
+	}
+}
+
 /**
  * tmem_batch_wait_for - wait for one call of a batch
  * @client: client
@@ -264,10 +281,16 @@ static void sleep_until_done(struct tmem_client *client, struct tmem_batch *batc
 bool tmem_batch_wait_for(struct tmem_client *client, struct tmem_batch *batch, u32 at,
 			 u64 deadline_ns)
 {
-	if (tmem_load_acquire(&batch->calls[at].done) || spin(client, batch, at))
+	if (tmem_load_acquire(&batch->calls[at].done))
 		return true;
-	batch->slept = true;
-	sleep_until_done(client, batch, deadline_ns);
+	if (tmem_by_hypercall(client)) {
+		call_until_done(client, batch, deadline_ns);
+	} else {
+		if (spin(client, batch, at))
+			return true;
+		batch->slept = true;
+		sleep_until_done(client, batch, deadline_ns);
+	}
 	/* A channel that is lost is known: nobody has waited in vain. */
 	if (!disown_late(client, batch) || !tmem_is_registered(client))
 		return true;
@@ -325,6 +348,27 @@ static bool lane_moved(void *argument)
 	       !tmem_is_registered(room->client);
 }
 
+/* The host may be done with the lane, and the slots be with tasks that copy out of them. */
+static bool call_for_slot(struct room *room, u64 deadline_ns)
+{
+	struct tmem_client *client = room->client;
+	u64 lanes = 1ULL << room->lane->number;
+	u32 pendings = 0;
+	u32 answer;
+
+	do {
+		answer = tmem_hypercall(client, TMEM_HC_CALL, lanes, TMEM_KICK_PUT);
+		reap_lanes(client, lanes);
+		if (tmem_read(&room->lane->free_slots))
+			return true;
+		if (answer == TMEM_HC_OK)
+			tmem_wait(&client->waitq, lane_moved, room, TMEM_NS_PER_MS);
+		else
+			tmem_pause(client, &pendings);
+	} while (tmem_is_registered(client) && tmem_now_ns() < deadline_ns);
+	return false;
+}
+
 /**
  * tmem_wait_slot - sleep until a lane may have a free slot
  * @client: client
@@ -343,10 +387,14 @@ bool tmem_wait_slot(struct tmem_client *client, struct tmem_lane *lane, u64 dead
 	if (now_ns >= deadline_ns)
 		return false;
 	publish_lanes(client, lanes);
-	tmem_client_ring(client, TMEM_KICK_PUT);
+	if (!tmem_by_hypercall(client))
+		tmem_client_ring(client, TMEM_KICK_PUT);
 	watch_lanes(client, lanes, 1);
 	tmem_full_fence();
-	moved = tmem_wait(&client->waitq, lane_moved, &room, deadline_ns - now_ns);
+	if (tmem_by_hypercall(client))
+		moved = call_for_slot(&room, deadline_ns);
+	else
+		moved = tmem_wait(&client->waitq, lane_moved, &room, deadline_ns - now_ns);
 	watch_lanes(client, lanes, -1);
 	reap_lanes(client, lanes);
 	return moved && tmem_is_registered(client);

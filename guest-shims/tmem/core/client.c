@@ -122,6 +122,56 @@ static int wait_for_answer(struct tmem_client *client, u64 request)
 	return error;
 }
 
+static int error_of_answer(u32 answer)
+{
+	switch (answer) {
+	case TMEM_HC_PENDING:
+		return -EAGAIN;
+	case TMEM_HC_REFUSED:
+		return -EPERM;
+	case TMEM_HC_BAD_VERSION:
+		return -EPROTO;
+	case TMEM_HC_BAD_ARGUMENT:
+	case TMEM_HC_BAD_ADDRESS:
+		return -EINVAL;
+	default:
+		return -ENOTCONN;
+	}
+}
+
+static int request_by_hypercall(struct tmem_client *client, u64 features)
+{
+	u64 deadline_ns = tmem_now_ns() + TMEM_CONTROL_TIMEOUT_NS;
+	u64 request = tmem_random() | 1;
+	u32 pendings = 0;
+	u32 answer;
+
+	tmem_window_request(&client->window, request, features);
+	for (;;) {
+		answer = tmem_hypercall(client, TMEM_HC_REGISTER, 0, TMEM_KICK_OTHER);
+		if (answer != TMEM_HC_PENDING || tmem_now_ns() >= deadline_ns)
+			break;
+		tmem_pause(client, &pendings);
+	}
+	return answer == TMEM_HC_OK ? tmem_window_answer(&client->window, request) :
+				      error_of_answer(answer);
+}
+
+/*
+ * The host's page comes with the answer: this guest asks for all it knows first, and then for what
+ * is offered. There is no other host to be answered by: a channel has one, and ends with it.
+ */
+static int ask_by_hypercall(struct tmem_client *client)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+	int error = request_by_hypercall(client, ~0ULL);
+
+	if (error == -EPERM && tmem_read(&host->register_status) == TMEM_STATUS_UNSUPPORTED)
+		error = request_by_hypercall(client, tmem_read(&host->features_offered));
+	tmem_write(&client->resets, tmem_read(&host->resets));
+	return error;
+}
+
 /*
  * Asks until it is clear who has answered: a host that takes the window over between its
  * predecessor's answer and our look knows nothing of us.
@@ -136,7 +186,7 @@ static int ask_host(struct tmem_client *client)
 		u64 request = tmem_random() | 1;
 
 		tmem_write(&client->resets, tmem_load_acquire(&host->resets));
-		tmem_window_request(&client->window, request);
+		tmem_window_request(&client->window, request, tmem_read(&host->features_offered));
 		error = wait_for_answer(client, request);
 		if (error)
 			return error;
@@ -152,22 +202,23 @@ static int register_locked(struct tmem_client *client)
 	u32 kind;
 	int error;
 
-	tmem_store_release(&client->ready, 0U);
+	tmem_store_release(&client->ready, 0ULL);
 	tmem_pools_close(client, true);
 	on_each_lane(client, tmem_lane_abort);
 	tmem_wake(&client->waitq);
-	error = ask_host(client);
+	error = tmem_by_hypercall(client) ? ask_by_hypercall(client) : ask_host(client);
 	if (error)
 		return error;
 	tmem_replay_collect(client);
 	on_each_lane(client, tmem_lane_reset);
+	tmem_write(&client->unsent, 0ULL);
 	tmem_write(&client->epoch, tmem_read(&host->epoch));
 	tmem_credit_reset(&client->credit);
 	tmem_write(&client->rung, 0U);
 	for (kind = 0; kind < TMEM_KINDS; kind++)
 		tmem_breaker_close(&client->breakers[kind]);
 	tmem_write(&client->replaying, 1U);
-	tmem_store_release(&client->ready, 1U);
+	tmem_store_release(&client->ready, ++client->registrations);
 	tmem_pools_open(client);
 	tmem_replay_run(client, REPLAY_WAIT_NS);
 	tmem_store_release(&client->replaying, 0U);
@@ -182,7 +233,8 @@ static int register_locked(struct tmem_client *client)
  * Whatever the host held is gone (K5), but for persistent puts it had not acknowledged: they are
  * put again. May sleep, 2 s at most.
  *
- * Return: 0; -EAGAIN: no answer; -EPERM: refused.
+ * Return: 0; -EAGAIN: no answer; -EPERM: refused; -ENOTCONN: there is no host now; -EPROTO: no
+ * common version; -EINVAL: the host does not like the window.
  */
 int tmem_client_register(struct tmem_client *client)
 {
@@ -236,6 +288,44 @@ static bool tend_lanes(struct tmem_client *client)
 	return more;
 }
 
+/* How long to let a host alone that did not register us. */
+static u64 until_next_try(const struct tmem_client *client)
+{
+	u64 since_ns = tmem_now_ns() - client->register_failed_ns;
+
+	if (!client->register_failed_ns || since_ns >= tmem_probe_ns(client))
+		return 0;
+	return tmem_probe_ns(client) - since_ns;
+}
+
+/* False: not now; again after so long. */
+static bool register_again(struct tmem_client *client, u64 *again_ns)
+{
+	*again_ns = until_next_try(client);
+	if (*again_ns)
+		return false;
+	if (register_locked(client)) {
+		client->register_failed_ns = tmem_now_ns();
+		*again_ns = tmem_probe_ns(client);
+		return false;
+	}
+	client->register_failed_ns = 0;
+	if (client->registrations > 1)
+		tmem_count(client, TMEM_COUNT_resets);
+	return true;
+}
+
+static bool has_pools(const struct tmem_client *client)
+{
+	u32 at;
+
+	for (at = 0; at < TMEM_MAX_POOLS; at++) {
+		if (client->pools[at].kind)
+			return true;
+	}
+	return false;
+}
+
 static bool probe_lost_host(struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;
@@ -263,12 +353,10 @@ u64 tmem_client_work(struct tmem_client *client)
 
 	tmem_mutex_lock(&client->admin);
 	tmem_write(&client->wants_work, 0U);
-	if (!client->ready || tmem_read(&host->resets) != client->resets) {
-		if (register_locked(client)) {
-			tmem_mutex_unlock(&client->admin);
-			return TMEM_PROBE_NS;
-		}
-		tmem_count(client, TMEM_COUNT_resets);
+	if ((!tmem_load_acquire(&client->ready) || tmem_read(&host->resets) != client->resets) &&
+	    !register_again(client, &again_ns)) {
+		tmem_mutex_unlock(&client->admin);
+		return again_ns;
 	}
 	epoch = tmem_read(&host->epoch);
 	if (epoch != client->epoch)
@@ -279,11 +367,14 @@ u64 tmem_client_work(struct tmem_client *client)
 	if (tmem_swap_drain(client))
 		again_ns = 2 * TMEM_NS_PER_MS;
 	if (tmem_replay_run(client, 0) && !again_ns)
-		again_ns = TMEM_PROBE_NS;
+		again_ns = tmem_probe_ns(client);
 	if (probe_lost_host(client))
-		again_ns = TMEM_PROBE_NS;
+		again_ns = tmem_probe_ns(client);
+	if (tmem_by_hypercall(client) && has_pools(client) && !again_ns)
+		again_ns = TMEM_REFRESH_NS;
 	tmem_mutex_unlock(&client->admin);
 	tmem_client_kick(client, TMEM_KICK_OTHER);
+	tmem_refresh(client, TMEM_REFRESH_NS);
 	return again_ns;
 }
 

@@ -22,7 +22,10 @@
 #include "swap.h"
 #include "window.h"
 
-/* Ring for a lane when this many descriptors are new in it: a doorbell for 32 pages at most. */
+/*
+ * Ring for a lane when this many descriptors are new in it: a doorbell for 32 pages at most. By
+ * hypercall, when as many are new in all lanes together: one hands them all over.
+ */
 #define TMEM_STAGED_MAX 32U
 
 /* Publish a lane when this many descriptors are staged. */
@@ -39,6 +42,9 @@
 
 /* While the host is lost the worker rings this often. */
 #define TMEM_PROBE_NS TMEM_NS_PER_S
+
+/* Hypercall: an idle guest looks this often what the host has announced. */
+#define TMEM_REFRESH_NS TMEM_NS_PER_S
 
 enum tmem_page_kind {
 	TMEM_KIND_EPHEMERAL,
@@ -58,13 +64,18 @@ enum tmem_kick_reason {
 
 /**
  * struct tmem_client_ops - what the core needs done by who drives it
- * @ring: ring the host's doorbell. No lock is held; any context.
+ * @ring: ring the host's doorbell. No lock is held; any context. Not used with @hypercall.
+ * @hypercall: NULL unless the doorbell is a hypercall. Enters the host for TMEM_HC_REGISTER,
+ *	TMEM_HC_KICK or TMEM_HC_CALL with a set of lanes, and returns enum tmem_hypercall_answer, or
+ *	anything else if there is no host. No lock is held; TMEM_HC_KICK in any context.
  * @kick_soon: call tmem_client_kick as soon as the caller's locks are gone. Any context.
- * @kick_later: call tmem_client_kick in about a millisecond. Any context.
+ * @kick_later: call tmem_client_kick in about a millisecond; with @hypercall later, since each
+ *	costs an exit. Any context.
  * @copy_page: copy 4096 bytes
  */
 struct tmem_client_ops {
 	void (*ring)(void *context);
+	u32 (*hypercall)(void *context, enum tmem_hypercall operation, u64 lanes);
 	void (*kick_soon)(void *context);
 	void (*kick_later)(void *context);
 	void (*copy_page)(void *to, const void *from);
@@ -78,6 +89,7 @@ struct tmem_client_options {
 	u64 load_timeout_ns;
 	u64 spin_ns; /* look at the window for this long before sleeping ... */
 	u64 spin_page_ns; /* ... and this long more for each page */
+	u64 probe_ns; /* how often a lost host is tried again; 0: TMEM_PROBE_NS */
 };
 
 /* A pool by the client's number; the host's handle changes with each epoch. */
@@ -97,13 +109,17 @@ struct tmem_client {
 	struct tmem_swap swap;
 	struct tmem_mutex admin;
 	struct tmem_waitq waitq;
-	u32 ready; /* registered */
+	u64 ready; /* registered: the how-many-th time; 0: not now */
+	u64 registrations;
+	u64 register_failed_ns; /* when the worker's last try failed; 0: it did not */
 	u32 replaying; /* registered, but persistent puts of before come first */
 	u32 wants_work;
 	u32 later_armed;
 	u32 later_reason, soon_reason; /* enum tmem_kick_reason */
 	u32 rung; /* and the host has not woken since: */
 	u64 rung_heartbeat, rung_ns;
+	u64 unsent; /* hypercall: of all lanes */
+	u64 entered_ns; /* hypercall: the last one */
 	u64 epoch, resets;
 	u64 counters[TMEM_COUNT_END];
 };

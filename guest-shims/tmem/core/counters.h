@@ -39,6 +39,7 @@
 	X(doorbells_get)                                                             \
 	X(doorbells_flush)                                                           \
 	X(doorbells_other)                                                           \
+	X(hypercalls_pending) /* of those, not done within a millisecond */          \
 	X(waits_spun) /* batches answered while spinning */                          \
 	X(waits_slept)                                                               \
 	X(timeouts)                                                                  \
@@ -46,6 +47,7 @@
 	X(unknown_statuses)                                                          \
 	X(breaker_trips)                                                             \
 	X(insane_windows)                                                            \
+	X(channels_lost) /* a hypercall said so */                                   \
 	X(resets)                                                                    \
 	X(epochs)                                                                    \
 	X(frontswap_stores)                                                          \

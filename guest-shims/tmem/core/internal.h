@@ -16,12 +16,14 @@
  * @count: calls
  * @slept: the wait for one of them was long
  * @given_up: injected: not even handed over
+ * @reason: why it was handed over
  * @calls: the caller's memory for as many as it makes
  */
 struct tmem_batch {
 	u64 lanes, unpublished;
 	u32 count;
 	bool slept, given_up;
+	enum tmem_kick_reason reason;
 	struct tmem_call *calls;
 };
 
@@ -101,7 +103,18 @@ static inline u64 tmem_area_words(const struct tmem_swap_area *area)
 	return (area->slots + TMEM_WORD_SLOTS - 1) / TMEM_WORD_SLOTS;
 }
 
+/* hypercall.c */
+u32 tmem_hypercall(struct tmem_client *client, enum tmem_hypercall operation, u64 lanes,
+		   enum tmem_kick_reason reason);
+u64 tmem_unreaped_lanes(const struct tmem_client *client);
+bool tmem_refresh(struct tmem_client *client, u64 age_ns);
+bool tmem_has_credits(struct tmem_client *client, u64 count);
+void tmem_pause(struct tmem_client *client, u32 *pendings);
+
 /* kick.c */
+void tmem_count_ring(struct tmem_client *client, enum tmem_kick_reason reason);
+bool tmem_notices_want_work(struct tmem_client *client);
+void tmem_announce(struct tmem_client *client, struct tmem_lane *lane);
 void tmem_follow_hints(struct tmem_client *client, u32 hints);
 void tmem_reap(struct tmem_client *client, struct tmem_lane *lane);
 void tmem_staged(struct tmem_client *client, struct tmem_lane *lane, enum tmem_op op);
@@ -110,6 +123,24 @@ void tmem_trip(struct tmem_client *client, enum tmem_page_kind kind);
 void tmem_client_probe(struct tmem_client *client);
 bool tmem_make_room_slowly(struct tmem_client *client, struct tmem_lane *lane, u32 reserve);
 u32 tmem_make_slot_slowly(struct tmem_client *client, struct tmem_lane *lane);
+
+/* Is the doorbell a hypercall? Then the host sees only what one names, and copies. */
+static inline bool tmem_by_hypercall(const struct tmem_client *client)
+{
+	return client->options.ops->hypercall;
+}
+
+/* By hypercall, and the last one is so long ago? */
+static inline bool tmem_entry_is_due(struct tmem_client *client, u64 age_ns)
+{
+	return tmem_by_hypercall(client) &&
+	       tmem_now_ns() - tmem_read(&client->entered_ns) >= age_ns;
+}
+
+static inline u64 tmem_probe_ns(const struct tmem_client *client)
+{
+	return client->options.probe_ns ? client->options.probe_ns : TMEM_PROBE_NS;
+}
 
 /**
  * tmem_client_unlock - unlock a lane and do what is to be done without the lock
@@ -190,7 +221,8 @@ static inline u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *l
 struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lane *lane);
 bool tmem_batch_get(struct tmem_client *client, struct tmem_lane *lane, struct tmem_batch *batch,
 		    struct tmem_desc *desc, u32 page);
-void tmem_batch_publish(struct tmem_batch *batch, struct tmem_lane *lane);
+void tmem_batch_publish(struct tmem_client *client, struct tmem_batch *batch,
+			struct tmem_lane *lane);
 void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
 			  enum tmem_kick_reason reason);
 bool tmem_batch_wait_for(struct tmem_client *client, struct tmem_batch *batch, u32 at,

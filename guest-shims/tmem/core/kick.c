@@ -8,6 +8,12 @@
  */
 #define RING_AGAIN_NS (10 * TMEM_NS_PER_MS)
 
+/*
+ * What the host may have done since the last hypercall comes back with the next; where something
+ * waits for it, that is after this long.
+ */
+#define ENTER_AGAIN_NS TMEM_NS_PER_MS
+
 /**
  * tmem_want_work - let tmem_client_work run soon
  * @client: client
@@ -71,6 +77,35 @@ static bool host_is_awake(struct tmem_client *client)
 }
 
 /**
+ * tmem_announce - everything staged in a lane is handed over
+ * @client: client
+ * @lane: lane, locked
+ *
+ * The caller rings, or names the lane in a hypercall, after unlocking.
+ */
+void tmem_announce(struct tmem_client *client, struct tmem_lane *lane)
+{
+	tmem_lane_publish(lane);
+	lane->announced = lane->staged;
+	if (lane->unsent) {
+		tmem_fetch_add(&client->unsent, 0 - (u64)lane->unsent);
+		lane->unsent = 0;
+	}
+}
+
+/* By hypercall: full batches of all lanes together. What is not published can be taken back. */
+static void staged_for_hypercall(struct tmem_client *client, struct tmem_lane *lane)
+{
+	u64 unsent = tmem_fetch_add(&client->unsent, 1) + 1;
+
+	lane->unsent++;
+	if (unsent % TMEM_STAGED_MAX == 0)
+		lane->hints |= TMEM_HINT_SOON;
+	else if (!tmem_read(&client->later_armed))
+		lane->hints |= TMEM_HINT_LATER;
+}
+
+/**
  * tmem_staged - a descriptor was staged that nobody waits for
  * @client: client
  * @lane: lane, locked
@@ -84,6 +119,10 @@ void tmem_staged(struct tmem_client *client, struct tmem_lane *lane, enum tmem_o
 {
 	if (op != TMEM_OP_PUT)
 		lane->hints |= TMEM_HINT_FLUSH;
+	if (tmem_by_hypercall(client)) {
+		staged_for_hypercall(client, lane);
+		return;
+	}
 	if (lane->staged - lane->announced < TMEM_STAGED_MAX) {
 		if (lane->staged - lane->posted >= TMEM_PUBLISHED_MIN)
 			tmem_lane_publish(lane);
@@ -91,8 +130,7 @@ void tmem_staged(struct tmem_client *client, struct tmem_lane *lane, enum tmem_o
 			lane->hints |= TMEM_HINT_LATER;
 		return;
 	}
-	tmem_lane_publish(lane);
-	lane->announced = lane->staged;
+	tmem_announce(client, lane);
 	if (host_is_awake(client))
 		tmem_count(client, TMEM_COUNT_doorbells_suppressed);
 	else
@@ -175,10 +213,18 @@ void tmem_reap(struct tmem_client *client, struct tmem_lane *lane)
 		}
 	} else if (!was_insane) {
 		tmem_count(client, TMEM_COUNT_insane_windows);
-		tmem_write(&client->ready, 0U);
+		tmem_write(&client->ready, 0ULL);
 		lane->hints |= TMEM_HINT_WORK | TMEM_HINT_WAKE;
 	}
 	if (tmem_debt_any(&lane->debt) && tmem_lane_has_room(lane, 0))
+		lane->hints |= TMEM_HINT_SOON;
+}
+
+/* Lane locked. Something is full: see to it that the host makes room. */
+static void hurry(struct tmem_client *client, struct tmem_lane *lane)
+{
+	if (tmem_lane_publish(lane) ||
+	    (lane->posted != lane->reaped && tmem_entry_is_due(client, ENTER_AGAIN_NS)))
 		lane->hints |= TMEM_HINT_SOON;
 }
 
@@ -193,8 +239,7 @@ bool tmem_make_room_slowly(struct tmem_client *client, struct tmem_lane *lane, u
 	tmem_reap(client, lane);
 	if (tmem_lane_has_room(lane, reserve))
 		return true;
-	if (tmem_lane_publish(lane))
-		lane->hints |= TMEM_HINT_SOON;
+	hurry(client, lane);
 	return false;
 }
 
@@ -211,12 +256,17 @@ u32 tmem_make_slot_slowly(struct tmem_client *client, struct tmem_lane *lane)
 
 	tmem_reap(client, lane);
 	slot = tmem_lane_take_slot(lane);
-	if (slot == TMEM_NO_SLOT && tmem_lane_publish(lane))
-		lane->hints |= TMEM_HINT_SOON;
+	if (slot == TMEM_NO_SLOT)
+		hurry(client, lane);
 	return slot;
 }
 
-static void count_ring(struct tmem_client *client, enum tmem_kick_reason reason)
+/**
+ * tmem_count_ring - a doorbell was rung
+ * @client: client
+ * @reason: why
+ */
+void tmem_count_ring(struct tmem_client *client, enum tmem_kick_reason reason)
 {
 	static const enum tmem_counter by_reason[] = {
 		TMEM_COUNT_doorbells_put, TMEM_COUNT_doorbells_get,
@@ -254,7 +304,7 @@ void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
 	tmem_write(&client->rung_heartbeat, heartbeat);
 	tmem_write(&client->rung_ns, now_ns);
 	tmem_write(&client->rung, 1U);
-	count_ring(client, reason);
+	tmem_count_ring(client, reason);
 	client->options.ops->ring(client->options.context);
 }
 
@@ -266,7 +316,11 @@ void tmem_client_ring(struct tmem_client *client, enum tmem_kick_reason reason)
  */
 void tmem_client_probe(struct tmem_client *client)
 {
-	count_ring(client, TMEM_KICK_OTHER);
+	if (tmem_by_hypercall(client)) {
+		tmem_refresh(client, 0);
+		return;
+	}
+	tmem_count_ring(client, TMEM_KICK_OTHER);
 	client->options.ops->ring(client->options.context);
 }
 
@@ -279,6 +333,59 @@ static bool host_started_over(const struct tmem_client *client)
 }
 
 /**
+ * tmem_notices_want_work - has the host announced something that the worker has to follow?
+ * @client: client
+ */
+bool tmem_notices_want_work(struct tmem_client *client)
+{
+	const struct tmem_host_page *host = &client->window.header->host;
+
+	return host_started_over(client) ||
+	       tmem_credit_available(&client->credit) > tmem_read(&host->credits_target);
+}
+
+/* Lanes of which the host has something, and whether some of it is new to it. */
+static bool hand_over(struct tmem_client *client, u64 *unseen)
+{
+	bool news = false;
+	u32 at;
+
+	*unseen = 0;
+	for (at = 0; at < client->key_lanes; at++) {
+		struct tmem_lane *lane = &client->lanes[at];
+		unsigned long flags = tmem_lock(&lane->lock);
+
+		tmem_reap(client, lane);
+		if (tmem_debt_any(&lane->debt))
+			tmem_drain_debt(client, lane);
+		news |= lane->staged != lane->announced;
+		tmem_announce(client, lane);
+		if (lane->posted != lane->reaped)
+			*unseen |= 1ULL << at;
+		tmem_client_unlock(client, lane, flags);
+	}
+	return news;
+}
+
+static void kick(struct tmem_client *client, enum tmem_kick_reason reason)
+{
+	u64 unseen;
+	bool news;
+
+	if (!tmem_load_acquire(&client->ready))
+		return;
+	news = hand_over(client, &unseen);
+	if (tmem_by_hypercall(client)) {
+		if (unseen && (news || tmem_entry_is_due(client, ENTER_AGAIN_NS)))
+			tmem_hypercall(client, TMEM_HC_KICK, unseen, reason);
+	} else if (unseen) {
+		tmem_client_ring(client, reason);
+	}
+	if (host_started_over(client))
+		tmem_write(&client->wants_work, 1U);
+}
+
+/**
  * tmem_client_kick - publish what is staged and ring
  * @client: client
  * @reason: for the counters
@@ -287,28 +394,8 @@ static bool host_started_over(const struct tmem_client *client)
  */
 void tmem_client_kick(struct tmem_client *client, enum tmem_kick_reason reason)
 {
-	bool unseen = false;
-	u32 at;
-
 	tmem_write(&client->later_armed, 0U);
-	if (!tmem_load_acquire(&client->ready))
-		return;
-	for (at = 0; at < client->key_lanes; at++) {
-		struct tmem_lane *lane = &client->lanes[at];
-		unsigned long flags = tmem_lock(&lane->lock);
-
-		tmem_reap(client, lane);
-		if (tmem_debt_any(&lane->debt))
-			tmem_drain_debt(client, lane);
-		tmem_lane_publish(lane);
-		lane->announced = lane->staged;
-		unseen |= lane->posted != lane->reaped;
-		tmem_client_unlock(client, lane, flags);
-	}
-	if (unseen)
-		tmem_client_ring(client, reason);
-	if (host_started_over(client))
-		tmem_write(&client->wants_work, 1U);
+	kick(client, reason);
 }
 
 /**
@@ -317,7 +404,10 @@ void tmem_client_kick(struct tmem_client *client, enum tmem_kick_reason reason)
  */
 void tmem_client_kick_soon(struct tmem_client *client)
 {
-	tmem_client_kick(client, tmem_read(&client->soon_reason));
+	/* By hypercall the timer stays armed: it is long, and to set it anew may cost an exit. */
+	if (!tmem_by_hypercall(client))
+		tmem_write(&client->later_armed, 0U);
+	kick(client, tmem_read(&client->soon_reason));
 }
 
 /**
@@ -337,9 +427,6 @@ void tmem_client_kick_later(struct tmem_client *client)
  */
 bool tmem_client_interrupt(struct tmem_client *client)
 {
-	const struct tmem_host_page *host = &client->window.header->host;
-
 	tmem_wake(&client->waitq);
-	return host_started_over(client) ||
-	       tmem_credit_available(&client->credit) > tmem_read(&host->credits_target);
+	return tmem_notices_want_work(client);
 }

@@ -64,13 +64,15 @@ static void finish_call(struct tmem_call *call, const struct tmem_completion *co
  * tmem_lane_abort - let go of everybody who waits, the channel is lost
  * @lane: lane, locked
  *
- * Their slots stay in quarantine: the host may still write there.
+ * Their slots stay in quarantine: the host may still write there. Until tmem_lane_reset() nothing
+ * is published: the host would find it in the next registration.
  */
 void tmem_lane_abort(struct tmem_lane *lane)
 {
 	struct tmem_completion nothing = { 0 };
 	u64 entry;
 
+	lane->closed = true;
 	for (entry = lane->reaped; entry != lane->staged; entry++) {
 		struct tmem_record *record = tmem_lane_record(lane, entry);
 
@@ -105,10 +107,12 @@ void tmem_lane_reset(struct tmem_lane *lane)
 	}
 	lane->staged = 0;
 	lane->announced = 0;
+	lane->unsent = 0;
 	tmem_write(&lane->posted, 0ULL);
 	tmem_write(&lane->reaped, 0ULL);
 	tmem_write(&lane->quarantined, 0U);
 	lane->insane = false;
+	lane->closed = false;
 	lane->generation++;
 	tmem_write(&lane->head->guest_waits, lane->waiters ? 1U : 0U);
 }

@@ -61,10 +61,12 @@ struct tmem_lane {
 	u32 generation; /* counts registrations */
 	u64 staged, posted, reaped;
 	u64 announced; /* below it the host was rung for, or was awake */
+	u32 unsent; /* staged since then and waited for by nobody; hypercall only */
 	u32 free_slots;
 	u32 quarantined;
 	u32 waiters;
 	bool insane;
+	bool closed; /* between two registrations: nothing is published */
 	u32 hints; /* enum tmem_hint: what is to be done once unlocked */
 	u16 *free_stack;
 	struct tmem_record *records;
@@ -217,7 +219,7 @@ static inline bool tmem_lane_is_staged(const struct tmem_lane *lane, u32 entry_l
  */
 static inline bool tmem_lane_publish(struct tmem_lane *lane)
 {
-	if (lane->posted == lane->staged)
+	if (lane->posted == lane->staged || lane->closed)
 		return false;
 	tmem_write(&lane->posted, lane->staged);
 	tmem_store_release(&lane->head->posted, lane->staged);

@@ -156,9 +156,13 @@ static bool wait_ready(struct load *load)
 	const struct tmem_host_page *host = &client->window.header->host;
 
 	while (!is_ready(client)) {
-		if (!load->persistent || tmem_now_ns() >= load->deadline_ns ||
+		if (!load->persistent ||
 		    tmem_breaker_is_open(&client->breakers[TMEM_KIND_PERSISTENT], host))
 			return false;
+		if (tmem_now_ns() >= load->deadline_ns) {
+			tmem_trip(client, TMEM_KIND_PERSISTENT);
+			return false;
+		}
 		tmem_want_work(client);
 		tmem_wait(&client->waitq, is_ready, client, READY_NAP_NS);
 	}

@@ -427,9 +427,9 @@ static noinline u32 stage_gets(struct tmem_client *client, u64 handle,
 				break;
 			/* The host begins while the others are being staged. */
 			if (lane->staged - lane->posted >= TMEM_PUBLISHED_MIN)
-				tmem_batch_publish(batch, lane);
+				tmem_batch_publish(client, batch, lane);
 		}
-		tmem_batch_publish(batch, lane);
+		tmem_batch_publish(client, batch, lane);
 		tmem_client_unlock(client, lane, flags);
 		if (!room)
 			break;

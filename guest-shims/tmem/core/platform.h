@@ -10,7 +10,7 @@
  *   barriers		tmem_load_acquire, tmem_store_release, tmem_full_fence,
  *			tmem_read, tmem_write (atomic, unordered)
  *   atomics		tmem_fetch_add, tmem_compare_swap on u64
- *   time and chance	tmem_now_ns, tmem_relax, tmem_random
+ *   time and chance	tmem_now_ns, tmem_relax, tmem_resched, tmem_random
  *   tmem_log		a line in the log of this system
  */
 #ifndef TMEM_CORE_PLATFORM_H

@@ -103,6 +103,12 @@ static inline void tmem_relax(void)
 	cpu_relax();
 }
 
+/* Lets others run who want to; may sleep. */
+static inline void tmem_resched(void)
+{
+	cond_resched();
+}
+
 static inline u64 tmem_random(void)
 {
 	return get_random_u64();

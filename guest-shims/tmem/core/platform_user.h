@@ -113,6 +113,11 @@ static inline void tmem_relax(void)
 	sched_yield();
 }
 
+static inline void tmem_resched(void)
+{
+	sched_yield();
+}
+
 static inline u64 tmem_random(void)
 {
 	static u64 state;

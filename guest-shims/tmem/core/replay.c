@@ -172,6 +172,7 @@ static bool wait_credit(struct tmem_client *client, u64 deadline_ns)
 		if (tmem_now_ns() >= deadline_ns)
 			return false;
 		tmem_wait(&client->waitq, never, NULL, TMEM_NS_PER_MS);
+		tmem_refresh(client, TMEM_NS_PER_MS);
 	}
 	return true;
 }

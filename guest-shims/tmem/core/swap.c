@@ -294,7 +294,8 @@ static void forget_device(struct tmem_client *client, u32 number, u64 slot, u64 
 
 static bool take_credit(struct tmem_client *client)
 {
-	return !is_persistent(client) || tmem_credit_take(&client->credit);
+	return !is_persistent(client) ||
+	       (tmem_has_credits(client, 1) && tmem_credit_take(&client->credit));
 }
 
 /* The reason why a store cannot even begin, or TMEM_COUNT_END. */
@@ -373,8 +374,7 @@ bool tmem_swap_offered(struct tmem_client *client, u32 number, u64 slot, u64 cou
 		tmem_count(client, TMEM_COUNT_frontswap_large_folios);
 	if (!enabled)
 		reason = TMEM_COUNT_frontswap_refused_off;
-	else if (count > 1 && is_persistent(client) &&
-		 tmem_credit_available(&client->credit) < count)
+	else if (count > 1 && is_persistent(client) && !tmem_has_credits(client, count))
 		reason = TMEM_COUNT_frontswap_refused_large;
 	if (reason == TMEM_COUNT_END)
 		return true;

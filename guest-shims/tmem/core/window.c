@@ -66,12 +66,12 @@ int tmem_window_attach(struct tmem_window *window, void *memory, u64 bytes)
  * tmem_window_request - write what the guest declares and ask for registration
  * @window: window
  * @request: new random number, not 0; the caller rings after this
+ * @offered: features, as far as the guest knows
  */
-void tmem_window_request(struct tmem_window *window, u64 request)
+void tmem_window_request(struct tmem_window *window, u64 request, u64 offered)
 {
 	struct tmem_guest_page *guest = &window->header->guest;
-
-	u64 features = tmem_read(&window->header->host.features_offered) & FEATURES_WANTED;
+	u64 features = offered & FEATURES_WANTED;
 
 	tmem_write(&window->features, features);
 	tmem_write(&guest->boot_id[0], window->boot_id[0]);

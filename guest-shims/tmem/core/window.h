@@ -17,7 +17,7 @@ struct tmem_window {
 };
 
 int tmem_window_attach(struct tmem_window *window, void *memory, u64 bytes);
-void tmem_window_request(struct tmem_window *window, u64 request);
+void tmem_window_request(struct tmem_window *window, u64 request, u64 offered);
 int tmem_window_answer(struct tmem_window *window, u64 request);
 
 #endif /* TMEM_CORE_WINDOW_H */

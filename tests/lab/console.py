@@ -8,7 +8,7 @@ _TROUBLE = re.compile(
     r"|soft lockup|hard LOCKUP|detected stalls?|self-detected stall|possible recursive locking"
     r"|possible circular locking|inconsistent lock state|suspicious RCU|Out of memory:"
     r"|refcount_t:|list_(add|del) corruption|Bad page|bad swap|scheduling while atomic"
-    r"|sleeping function called|Call Trace"
+    r"|sleeping function called|Call Trace|new suspected memory leaks"
 )
 
 

@@ -8,14 +8,14 @@ import shutil
 import subprocess
 import tempfile
 
-from lab import paths, stock
+from lab import host_kernel, paths
 
 _SOURCES = paths.ROOT / "host-store" / "kvm_tmem"
 
 
 def build():
-    """Path of kvm_tmem.ko for the kernel of `stock`."""
-    kernel = stock.kernel()
+    """Path of kvm_tmem.ko for the kernel of the lab's host."""
+    kernel = host_kernel.kernel()
     digest = hashlib.sha256(str(kernel.directory).encode())
     files = sorted(path for path in [*_SOURCES.glob("*"), paths.ROOT / "abi" / "tmem_abi.h"]
                    if path.name in ("Kbuild", "Makefile") or path.suffix in (".c", ".h"))

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import time
 
-from lab import console, initramfs, paths, processes, stock
+from lab import console, host_kernel, initramfs, paths, processes
 
 _MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "kvm-amd"]
 _BOOT_TIMEOUT_S = 120
@@ -86,7 +86,7 @@ class L1(processes.Supervised):
 
     def _arguments(self):
         options = self._options
-        kernel = stock.kernel()
+        kernel = host_kernel.kernel()
         thread = "single" if options.cpus == 1 else "multi"
         arguments = [
             "qemu-system-x86_64", "-name", "lab-host", "-nodefaults", "-no-user-config",
@@ -109,6 +109,7 @@ class L1(processes.Supervised):
         return arguments + shlex.split(options.debug)
 
     def _write_job(self, command, environment):
+        kernel = host_kernel.kernel()
         kept = {name: value for name, value in os.environ.items()
                 if name.startswith(_ENVIRONMENT)}
         kept |= {"PATH": _PATH, "TMEM_IN_L1": "1", **dict(environment)}
@@ -118,10 +119,10 @@ class L1(processes.Supervised):
             lines.append(shlex.join(["insmod", str(pathlib.Path(file).resolve()), *parameters])
                          + " || exit 125")
         lines += [f"cd {shlex.quote(os.getcwd())} || exit 125",
-                  "exec " + shlex.join(command)]
+                  shlex.join(command), "code=$?", *kernel.last_steps, "exit $code"]
         (self.share / "job").write_text("\n".join(lines) + "\n", encoding="utf-8")
         (self.share / "environment").write_text(
-            f"lab_modules={shlex.quote(str(stock.kernel().modules))}\n", encoding="utf-8")
+            f"lab_modules={shlex.quote(str(kernel.modules))}\n", encoding="utf-8")
 
     def _serve(self, sinks, timeout_s):
         """Copies what the ports bring until the command has ended."""

@@ -32,6 +32,7 @@ class Kernel:
     """Where one unpacked kernel is."""
 
     directory: pathlib.Path
+    last_steps = ()  # commands of the shell, after the job
 
     @property
     def release(self):

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Which kernel the lab's KVM host runs: Debian's, or with TMEM_LAB_HOST=debug one full of checks."""
+
+import os
+
+from lab import debug_host, stock
+
+
+def kernel():
+    return debug_host.kernel() if os.environ.get("TMEM_LAB_HOST") == "debug" else stock.kernel()

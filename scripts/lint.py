@@ -37,6 +37,8 @@ CHECKPATCH_IGNORE_PATCH = ("MISSING_SIGN_OFF", "COMMIT_LOG_LONG_LINE", "AVOID_BU
 CHECKPATCH_IGNORE_USER = ("NEW_TYPEDEFS", "PREFER_KERNEL_TYPES", "BIT_MACRO", "AVOID_EXTERNS",
                           "CAMELCASE")
 USER_SPACE_TOO = ("abi/", "guest-shims/tmem/core/")
+# Tracepoints are laid out as all of the kernel's are.
+CHECKPATCH_IGNORE_TRACE = ("OPEN_ENDED_LINE", "PARENTHESIS_ALIGNMENT")
 
 
 def run(command, cwd=ROOT):
@@ -171,6 +173,8 @@ def phase_kernel(files):
         ignore = CHECKPATCH_IGNORE
         if path.startswith(USER_SPACE_TOO):
             ignore += CHECKPATCH_IGNORE_USER
+        if os.path.basename(path) == "trace.h":
+            ignore += CHECKPATCH_IGNORE_TRACE
         what = [] if path.endswith(".patch") else ["-f"]
         if not what:
             ignore += CHECKPATCH_IGNORE_PATCH

@@ -24,7 +24,8 @@ def project_files(root):
 
 def is_kernel_c(path):
     """Held by checkpatch: what the kernel compiles, or is written to be read beside it."""
-    return path.endswith((".c", ".h")) and path.startswith(("guest-shims/", "abi/"))
+    return path.endswith((".c", ".h")) and path.startswith(
+        ("guest-shims/", "host-store/kvm_tmem/", "abi/"))
 
 
 def is_cpp(path):

@@ -2,12 +2,12 @@
 /*
  * The contract between the host module kvm_tmem and the daemon: /dev/kvm_tmem.
  *
- * One process at a time has the device open (EBUSY); when its last fd goes, every channel ends. A
- * guest that registers waits on the device until the daemon accepts or refuses it. An accepted
+ * One process at a time has the device open (EBUSY); when its last fd goes, every channel ends.
+ * A guest that registers waits on the device until the daemon accepts or refuses it. An accepted
  * guest is a *channel*: an fd of its own, whose memory is a window laid out as tmem_abi.h says. In
  * it the module plays the guest's part and the daemon the host's, by the rules of abi/README.md
- * without change; what the guest writes into its own window reaches the channel only in a hypercall,
- * as a copy that does not change any more.
+ * without change; what the guest writes into its own window reaches the channel only in a
+ * hypercall, as a copy that does not change any more.
  */
 #ifndef KVM_TMEM_DEVICE_H
 #define KVM_TMEM_DEVICE_H
@@ -69,7 +69,7 @@ struct kvm_tmem_slots {
 
 #define KVM_TMEM_IOC 0xb7
 
-/* On the device. It is readable (poll) while a guest waits. */
+/* On the device. It is readable (poll) while a guest waits that was not returned before. */
 #define KVM_TMEM_INFO _IOR(KVM_TMEM_IOC, 0, struct kvm_tmem_info)
 /* The guest that has waited longest and was not returned before. EAGAIN: none. */
 #define KVM_TMEM_NEXT _IOR(KVM_TMEM_IOC, 1, struct kvm_tmem_guest)
@@ -80,8 +80,8 @@ struct kvm_tmem_slots {
 
 /*
  * On a channel: mmap of window_bytes at offset 0, shared, read and write. EPOLLHUP (poll) once it
- * has ended: the VM is gone, registered anew, or unregistered; its memory stays mapped and goes with the
- * mapping. Closing it ends it.
+ * has ended: the VM is gone, registered anew, or unregistered; its memory stays mapped and goes
+ * with the mapping. Closing and unmapping it ends it. Children do not inherit the mapping.
  */
 /* What the daemon calls to notify: wakes the vCPUs that wait for `done`. Never sleeps. */
 #define KVM_TMEM_COMPLETE _IO(KVM_TMEM_IOC, 16)

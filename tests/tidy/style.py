@@ -187,7 +187,9 @@ def rule_headers_once(root, files):
         if not path.endswith(".h"):
             continue
         name = re.sub(r"\W", "_", os.path.basename(path)).upper()
-        guard = re.compile(rf"#pragma once$|#ifndef \w*{name}_?$")
+        guard = re.compile(rf"#pragma once$|#ifndef \w*{name}_?$|"
+                           # A header of tracepoints is read several times, on demand.
+                           rf"#if !defined\(\w*{name}_?\) \|\| defined\(TRACE_HEADER_MULTI_READ\)$")
         if not any(guard.match(line.strip()) for line in read_lines(root, path)):
             yield f"{path}: neither #pragma once nor #ifndef ..._{name}_"
 

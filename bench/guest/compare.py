@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """From the runs of `doorbells` to its table: what each costs, against off and the other one."""
 
-from guest.targets import Figure, Runs, ratio
+from guest.targets import Figure, Runs, bells_for_pages, ratio
 
 _NONE, _IVSHMEM, _HYPERCALL = "none", "ivshmem", "hypercall"
 # The passes that mostly put, and those that mostly get.
@@ -106,7 +106,8 @@ def figures(report):
     never = Runs(report["runs"]).of(workload="never-put")
     for doorbell in never.values("doorbell") if never else []:
         rows.append(Figure(f"pages never put, {doorbell}: rung and suppressed",
-                           never.of(doorbell=doorbell).greatest(
-                               lambda run: run["doorbells"]["rung"]
-                               + run["doorbells"]["suppressed"]), "", "== 0"))
+                           never.of(doorbell=doorbell).greatest(bells_for_pages), "", "== 0"))
+    if runs:
+        rows.append(Figure("hypercalls that guest and module did not count alike", runs.greatest(
+            lambda run: abs(run["rings_since_boot"] - run["rings_received"])), "", "== 0"))
     return rows

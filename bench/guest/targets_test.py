@@ -29,7 +29,7 @@ def a_run(workload, variant, passes, **others):
             "thp": "off", "seed": 1, "guest_mib": 128, "cpus": 1, "workload_bytes": 256 << 20,
             "limit_mib": 384, "pool_min_mib": 32, "repetition": 0, "passes": passes, "puts": 0,
             "get_hits": 0, "daemon_cpu_us_per_page": 0.0, "disk_read_bytes": 0,
-            "disk_write_bytes": 0, "pool": None, "wrong_pages": 0,
+            "disk_write_bytes": 0, "pool": None, "wrong_pages": 0, "guest_counters": {},
             "doorbells": {"rung": 0, "suppressed": 0}, "rings_since_boot": 0, "rings_received": 0,
             **others}
 

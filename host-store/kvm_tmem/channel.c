@@ -22,6 +22,9 @@
 /* Of one VM: the linked channel and one that the daemon has not let go of yet. */
 #define HELD_PER_VM 2
 
+/* Registrations of one VM in a second: each costs the daemon a mapping. One a boot is usual. */
+#define REGISTRATIONS_PER_S 50
+
 static struct {
 	spinlock_t lock; /* guards all below */
 	DECLARE_HASHTABLE(vms, VM_HASH_BITS); /* read under RCU */
@@ -117,7 +120,7 @@ static void end_locked(struct tmem_channel *channel, enum tmem_channel_state sta
 	list_del(&channel->link);
 	table.linked_count--;
 	RCU_INIT_POINTER(vm->channel, NULL);
-	vm->gone = gone;
+	WRITE_ONCE(vm->gone, gone);
 	wake_up_interruptible_all(&channel->vcpus);
 	wake_up_interruptible_poll(&channel->pollers, EPOLLHUP);
 	channel_put(channel);
@@ -202,6 +205,8 @@ struct tmem_vm *vm_find_or_create(struct kvm *kvm)
 		return NULL;
 	vm->kvm = kvm;
 	refcount_set(&vm->references, 1);
+	ratelimit_state_init(&vm->registrations, HZ, REGISTRATIONS_PER_S);
+	ratelimit_set_flags(&vm->registrations, RATELIMIT_MSG_ON_RELEASE); /* that is, no message */
 	spin_lock(&table.lock);
 	other = find_locked(kvm);
 	if (!other) {
@@ -260,6 +265,8 @@ static int reserve(struct tmem_vm *vm, u64 bytes)
 		error = -EBUSY;
 	else if (table.linked_count >= most || table.held / HELD_PER_VM >= most)
 		error = -EUSERS;
+	else if (!__ratelimit(&vm->registrations))
+		error = -EBUSY;
 	if (!error) {
 		table.linked_count++;
 		table.held++;
@@ -316,6 +323,7 @@ static struct tmem_channel *allocate(struct tmem_vm *vm, struct tmem_registratio
 	spin_lock_init(&channel->waits_lock);
 	init_waitqueue_head(&channel->vcpus);
 	init_waitqueue_head(&channel->pollers);
+	channel->state = CHANNEL_QUEUED;
 	channel->vm = vm;
 	channel->lanes = lanes;
 	channel->geometry = registration->geometry;
@@ -359,10 +367,9 @@ struct tmem_channel *channel_create(struct tmem_vm *vm, struct tmem_registration
 	end_vm_channel_locked(vm); /* another vCPU's, made in the meantime */
 	kref_get(&channel->references); /* the caller's */
 	channel->guest.channel = ++table.last_channel;
-	channel->state = CHANNEL_QUEUED;
 	list_add_tail(&channel->link, &table.linked);
-	vm->gone = false;
-	vm->refused_request = 0;
+	WRITE_ONCE(vm->gone, false);
+	WRITE_ONCE(vm->refused_request, 0);
 	rcu_assign_pointer(vm->channel, channel);
 	spin_unlock(&table.lock);
 	wake_up_interruptible_poll(&table.waiting, EPOLLIN);
@@ -426,7 +433,7 @@ bool channels_next(struct kvm_tmem_guest *guest)
 	channel = first_queued_locked();
 	if (channel) {
 		*guest = channel->guest;
-		channel->state = CHANNEL_OFFERED;
+		WRITE_ONCE(channel->state, CHANNEL_OFFERED);
 	}
 	spin_unlock(&table.lock);
 	return channel;
@@ -477,7 +484,7 @@ bool channel_refuse(struct tmem_channel *channel)
 	spin_lock(&table.lock);
 	waits = channel->state < CHANNEL_ACCEPTED;
 	if (waits) {
-		channel->vm->refused_request = channel->guest_page.register_request;
+		WRITE_ONCE(channel->vm->refused_request, channel->guest_page.register_request);
 		end_locked(channel, CHANNEL_REFUSED, false);
 	}
 	spin_unlock(&table.lock);

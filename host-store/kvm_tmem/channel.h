@@ -25,6 +25,7 @@
 #include <linux/kref.h>
 #include <linux/kvm_host.h>
 #include <linux/mutex.h>
+#include <linux/ratelimit.h>
 #include <linux/refcount.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -45,6 +46,7 @@ struct tmem_vm {
 	u64 refused_request; /* table.lock; the daemon said no to it */
 	bool gone; /* table.lock; the last channel ended, and not at the guest's wish */
 	unsigned int held; /* table.lock; channels that are not freed */
+	struct ratelimit_state registrations; /* table.lock */
 	refcount_t references; /* the table's and its channels' */
 	struct rcu_head rcu;
 };
@@ -136,8 +138,8 @@ struct tmem_registration {
 
 /*
  * Makes a channel, ends the VM's former one and queues the new one for the daemon; the caller has
- * a reference. Errors: -ENODEV no daemon, -EUSERS too many guests, -EBUSY channels of this VM are
- * still held by the daemon, -ENOMEM.
+ * a reference. Errors: -ENODEV no daemon, -EUSERS too many guests, -EBUSY not now (the daemon still
+ * holds channels of this VM, or it registers all the time), -ENOMEM.
  */
 struct tmem_channel *channel_create(struct tmem_vm *vm, struct tmem_registration *registration);
 void channel_put(struct tmem_channel *channel);

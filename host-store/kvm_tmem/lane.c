@@ -12,6 +12,7 @@
 #include <linux/bitmap.h>
 #include <linux/kvm_host.h>
 #include <linux/minmax.h>
+#include <linux/nospec.h>
 
 #include "channel.h"
 #include "counters.h"
@@ -56,6 +57,7 @@ static int take_slot(struct tmem_entry *entry, struct tmem_channel *channel,
 	*named = 0;
 	if ((!put && op != TMEM_OP_GET) || slot >= lane->slots)
 		return 0;
+	slot = array_index_nospec(slot, lane->slots);
 	if (test_bit(slot, lane->busy)) {
 		WRITE_ONCE(desc->value, no_such_slot);
 		return 0;

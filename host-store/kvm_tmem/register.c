@@ -94,7 +94,7 @@ static struct tmem_channel *same_registration(struct tmem_entry *entry, u64 fram
 	return NULL;
 }
 
-/* The daemon has not let go of this VM's former channels: nothing to do but to come again. */
+/* Not now: the daemon has not let go of this VM's former channels, or there were too many. */
 static u64 come_again(struct tmem_entry *entry)
 {
 	ktime_t left = ktime_sub(entry->deadline, ktime_get());

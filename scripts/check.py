@@ -200,13 +200,13 @@ def phase_abi(phase):
     phase.runner("abi/check-kernel-layout.sh")
 
 
-def guest_runner(phase, command):
+def guest_runner(phase, command, *arguments):
     """A runner whose guests need a daemon: of this tree, not one that an earlier build left."""
     code, _ = phase.run("scripts/build.sh", "release", "tmemd", "tmemctl")
     if code != 0:
         phase.case("FAIL", "tmemd does not build")
         return
-    phase.runner(command, *(["--long"] if LONG else []))
+    phase.runner(command, *arguments, *(["--long"] if LONG else []))
 
 
 def phase_guest(phase):
@@ -217,9 +217,18 @@ def phase_torture(phase):
     guest_runner(phase, "tests/torture/check.py")
 
 
+def phase_lab(phase):
+    """Guests under KVM, in a host of the lab's own, by hypercall."""
+    phase.runner("tests/lab/check_l1.py")
+    guest_runner(phase, "tests/lab/check.sh", "--lab")
+    phase.runner("tests/torture/torture.py", "--lab", "--cpus", "1", "--duration-s", "30")
+    phase.step("bench/guest-bench streaming in the lab", "bench/guest-bench", "streaming",
+               "--quick", "--disk-mb-s", "0", "--lab", "--json", "-")
+
+
 PHASES = {"test": phase_test, "lint": phase_lint, "kernel": phase_kernel,
           "abi": phase_abi, "model": phase_model, "guest": phase_guest,
-          "torture": phase_torture, "asan": phase_asan, "tsan": phase_tsan}
+          "torture": phase_torture, "lab": phase_lab, "asan": phase_asan, "tsan": phase_tsan}
 
 
 def main(arguments):

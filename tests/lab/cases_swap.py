@@ -10,17 +10,18 @@ _GUEST_MIB = 96
 _HOG_MIB = 144
 
 
-def _hog(context, append=None, pool_min_mib=_HOG_MIB, thp="never", plan="fvfv", tmem=True):
+def hog(context, append=None, pool_min_mib=_HOG_MIB, thp="never", plan="fvfv", tmem=True,
+        guest_mib=_GUEST_MIB, hog_mib=_HOG_MIB):
     """Runs the hog in a new guest. Returns (guest, swap bytes written)."""
     host = context.host(limit_mib=pool_min_mib + 64, pool_min_mib=pool_min_mib) if tmem else None
     disk = disks.empty(context.directory / f"swap{len(list(context.directory.iterdir()))}.img",
-                       2 * _HOG_MIB * MIB)
-    guest = context.guest(host, append=append, memory_mib=_GUEST_MIB, disks=[disks.Disk(disk)])
+                       2 * hog_mib * MIB)
+    guest = context.guest(host, append=append, memory_mib=guest_mib, disks=[disks.Disk(disk)])
     guest.run(f"echo {thp} > /sys/kernel/mm/transparent_hugepage/enabled")
     swap_on(guest, "vda")
     written, events = disk_writes(
         guest, 0, lambda: guest.workload(
-            f"hog bytes={_HOG_MIB * MIB} seed={context.seed} plan={plan}", 300))
+            f"hog bytes={hog_mib * MIB} seed={context.seed} plan={plan}", 300))
     ends = expect_no_wrong(events, "hog")
     expect(len(ends) == len(plan), f"{len(ends)} of {len(plan)} passes were done")
     return guest, written
@@ -28,10 +29,10 @@ def _hog(context, append=None, pool_min_mib=_HOG_MIB, thp="never", plan="fvfv", 
 
 def swap_off_and_tmem(context):
     """Without tmem all goes to the swap disk; with tmem at most 2 % of that."""
-    guest, off = _hog(context, tmem=False)
+    guest, off = hog(context, tmem=False)
     guest.kill()
     expect(off > 32 * MIB, f"the hog without tmem wrote only {off} bytes to swap")
-    guest, written = _hog(context)
+    guest, written = hog(context)
     expect(guest.counters().get("frontswap_stores", 0) > 0, "no store reached the host")
     expect(written <= off // 50, f"with tmem {written} bytes went to the swap disk, {off} without")
     return f"swap writes {off / MIB:.0f} MiB without, {written / MIB:.2f} with"
@@ -39,7 +40,7 @@ def swap_off_and_tmem(context):
 
 def swap_writethrough(context):
     """Pages go to the disk and to the host; nothing is promised, everything is right."""
-    guest, written = _hog(context, append="tmem.cleancache=1 tmem.frontswap=writethrough")
+    guest, written = hog(context, append="tmem.cleancache=1 tmem.frontswap=writethrough")
     expect(written > 16 * MIB, f"only {written} bytes were written through")
     counters = guest.counters()
     loads = counters.get("frontswap_loads", 0) - counters.get("frontswap_load_device", 0)
@@ -49,7 +50,7 @@ def swap_writethrough(context):
 
 def swap_half_pool(context):
     """Credits for half of the overflow: the rest goes to the disk, and all comes back right."""
-    guest, written = _hog(context, pool_min_mib=(_HOG_MIB - _GUEST_MIB) // 2)
+    guest, written = hog(context, pool_min_mib=(_HOG_MIB - _GUEST_MIB) // 2)
     counters = guest.counters()
     refused = counters.get("frontswap_refused_no_credit", 0)
     expect(written > 4 * MIB, f"only {written} bytes went to the disk")
@@ -60,7 +61,7 @@ def swap_half_pool(context):
 
 def swap_thp_always(context):
     """Large folios reach the store hook, and come back right."""
-    guest, _ = _hog(context, thp="always")
+    guest, _ = hog(context, thp="always")
     large = guest.counters().get("frontswap_large_folios", 0)
     expect(large > 0, "no large folio at the store hook: this test has tested nothing")
     return f"{large} large folios"

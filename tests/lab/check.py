@@ -16,15 +16,18 @@ import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from lab import (case, cases_bench, cases_files, cases_hosts, cases_lost,  # noqa: E402
-                 cases_rollback, cases_rules, cases_swap)
+from lab import (case, cases_bench, cases_files, cases_hosts, cases_lab,  # noqa: E402
+                 cases_lost, cases_rollback, cases_rules, cases_swap)
 from lab import guest as lab_guest  # noqa: E402
 from lab import host as lab_host  # noqa: E402
 from lab import images, initramfs, l1, paths, place, progress  # noqa: E402
 
-# Name -> test. Those of ALONE boot two guests, so nothing runs beside them.
+# Name -> test.
 CASES = {**cases_files.CASES, **cases_rules.CASES, **cases_swap.CASES, **cases_hosts.CASES,
          **cases_bench.CASES, **cases_lost.CASES, **cases_rollback.CASES}
+# Those that run with --lab or --kvm unless others are named.
+HYPERCALL = cases_lab.CASES
+# These boot two guests, so nothing runs beside them.
 ALONE = cases_hosts.ALONE | cases_lost.ALONE
 
 
@@ -44,7 +47,7 @@ def run_case(name, options, shared):
     try:
         with case.Context(name, options, shared) as context:
             try:
-                note = CASES[name](context)
+                note = {**CASES, **HYPERCALL}[name](context)
             except lab_guest.GuestError as error:
                 # A warning on the console explains more than the time-out that followed it.
                 context.look_for_trouble()
@@ -104,13 +107,13 @@ class Runner:
 
 def main():
     options = parse_arguments()
-    names = options.names or list(CASES)
-    unknown = [name for name in names if name not in CASES]
+    names = options.names or list(HYPERCALL if options.lab or options.kvm else CASES)
+    unknown = [name for name in names if name not in {**CASES, **HYPERCALL}]
     if unknown:
         print(f"no such test: {' '.join(unknown)}; --list prints them", file=sys.stderr)
         return 2
     if options.list:
-        print("\n".join(CASES))
+        print("\n".join(names))
         return 0
     options.seed = options.seed or random.randrange(1, 1 << 31)
     print(f"guest tests: seed {options.seed} (TMEM_SEED={options.seed} repeats them)", flush=True)
@@ -120,6 +123,10 @@ def main():
     try:
         if options.lab:
             os.environ["TMEM_SEED"] = str(options.seed)
+            # Files that are made once take less time here.
+            for name, size_mib in cases_lab.CORPORA.items():
+                if name in names:
+                    images.build_text(size_mib)
             return place.run_in_l1(sys.argv[1:])
         if options.kvm:
             place.use_kvm()

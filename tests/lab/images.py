@@ -11,6 +11,11 @@ sys.path.insert(0, str(paths.ROOT / "bench"))
 from guest import corpus  # noqa: E402
 
 
+def build_text(size_mib):
+    """Puts the text corpus of this size into the cache."""
+    corpus.build("text", size_mib * disks.MIB)
+
+
 class Images:
     def __init__(self, directory):
         self._directory = directory

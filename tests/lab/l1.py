@@ -112,7 +112,7 @@ class L1(processes.Supervised):
         kernel = host_kernel.kernel()
         kept = {name: value for name, value in os.environ.items()
                 if name.startswith(_ENVIRONMENT)}
-        kept |= {"PATH": _PATH, "TMEM_IN_L1": "1", **dict(environment)}
+        kept |= {"PATH": _PATH, "TMPDIR": "/run/tmp", "TMEM_IN_L1": "1", **dict(environment)}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in kept.items()]
         for module in self._options.modules:
             file, *parameters = shlex.split(module)
@@ -121,8 +121,7 @@ class L1(processes.Supervised):
         lines += [f"cd {shlex.quote(os.getcwd())} || exit 125",
                   shlex.join(command), "code=$?", *kernel.last_steps, "exit $code"]
         (self.share / "job").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        (self.share / "environment").write_text(
-            f"lab_modules={shlex.quote(str(kernel.modules))}\n", encoding="utf-8")
+        (self.share / "modules").write_text(str(kernel.modules), encoding="utf-8")
 
     def _serve(self, sinks, timeout_s):
         """Copies what the ports bring until the command has ended."""

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""Guest tests of the hypercall doorbell; they need KVM with the host module, so --lab or --kvm."""
+
+from lab import cases_swap, disks, doorbells, kvm_stats
+from lab.case import Skipped, expect, expect_no_wrong, losses
+
+MIB = disks.MIB
+# Text that cases stream, in MiB.
+CORPORA = {"hypercall_streaming": 64, "stream_text": 192}
+
+
+class _Count:
+    """Hypercalls of the only guest since this was made, by KVM, by the host module."""
+
+    def __init__(self):
+        if doorbells.kind() != "hypercall":
+            raise Skipped("kvm_tmem is not loaded; --lab runs this in a host that has it")
+        self._before = kvm_stats.of_module()
+
+    def of(self, guest):
+        """The module's counters so far, after a look at KVM's. The guest stands still meanwhile."""
+        guest.pause()
+        by_kvm = kvm_stats.of_process(guest.pid)["hypercalls"]
+        counters = kvm_stats.of_module()
+        guest.resume()
+        moved = {name: count - self._before.get(name, 0) for name, count in counters.items()}
+        expect(by_kvm == moved["hypercalls"],
+               f"KVM counts {by_kvm} hypercalls, kvm_tmem {moved['hypercalls']}")
+        return moved
+
+
+def _rung(moved, before):
+    """Hypercalls that hand over, those again after PENDING included."""
+    return sum(moved[name] - before[name] for name in ("kicks", "calls"))
+
+
+def hypercall_streaming(context):
+    """A file that does not fit: right, from the host, and with few hypercalls a page."""
+    count = _Count()
+    image, sums = context.images.corpus("text", CORPORA["hypercall_streaming"])
+    host = context.host()
+    guest = context.guest(host, memory_mib=64, disks=[disks.Disk(image, readonly=True),
+                                                      disks.Disk(sums, readonly=True)])
+    guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
+    start = count.of(guest)
+    guest.run("dd if=/mnt/data of=/dev/null bs=65536 count=64 2>&1")
+    never_put = count.of(guest)
+    expect(_rung(never_put, start) == 0, "pages that were never put cost hypercalls")
+    stats = guest.counters()
+    events = guest.workload("stream file=/mnt/data index=/dev/vdb passes=1", 300)
+    expect_no_wrong(events, "first pass")
+    first, first_stats = count.of(guest), guest.counters()
+    puts = first_stats["puts"] - stats["puts"]
+    expect_no_wrong(guest.workload("stream file=/mnt/data index=/dev/vdb passes=1", 300),
+                    "second pass")
+    second, second_stats = count.of(guest), guest.counters()
+    hits = second_stats["get_hits"] - first_stats["get_hits"]
+    expect(hits > 4000, f"only {hits} pages came from the host: {losses(guest)}")
+    kicks = first["kicks"] - never_put["kicks"]
+    calls = second["calls"] - first["calls"]
+    note = (f"{kicks} hypercalls for {puts} puts, {calls} for {hits} gets"
+            f" ({second['pendings'] - first['pendings']} PENDING)")
+    expect(kicks * 16 <= puts and calls * 8 <= hits, note)
+    return note
+
+
+def hypercall_swap(context):
+    """Swapped pages come back right; KVM and the module agree on the hypercalls."""
+    count = _Count()
+    guest, written = cases_swap.hog(context, guest_mib=64, hog_mib=96)
+    moved = count.of(guest)
+    stats = guest.counters()
+    pages = stats["frontswap_stores"] + stats["frontswap_loads"]
+    note = (f"{_rung(moved, dict.fromkeys(moved, 0))} hypercalls for {pages} pages,"
+            f" {written / MIB:.1f} MiB to the disk")
+    expect(stats["frontswap_stores"] > 4000, f"only {pages} pages were moved: {losses(guest)}")
+    return note
+
+
+CASES = {case.__name__: case for case in [hypercall_streaming, hypercall_swap]}

@@ -26,12 +26,49 @@ bool IsPersistent(Claim claim) {
 
 }  // namespace
 
-bool Budget::PromisesHoldLocked(uint64_t more_persistent, uint64_t more_fixed) const {
-  const uint64_t fixed = fixed_ + more_fixed;
-  if (fixed > options_.limit_bytes) return false;
-  const uint64_t room = std::min(options_.pool_min_bytes, options_.limit_bytes - fixed);
+// ---- the limit --------------------------------------------------------------------------------
+
+void Budget::SetLimit(uint64_t limit_bytes) {
+  MutexLock lock(mutex_);
+  wanted_limit_ = std::min(limit_bytes, options_.limit_bytes);
+  limit_ = std::max(limit_, wanted_limit_);
+  // Nothing in the way: no need for steps.
+  if (used_ + pending_ <= wanted_limit_) limit_ = wanted_limit_;
+}
+
+bool Budget::LowerLimit(uint64_t step_bytes) {
+  MutexLock lock(mutex_);
+  if (limit_ == wanted_limit_) return false;
+  limit_ -= std::min(limit_ - wanted_limit_, step_bytes);
+  return true;
+}
+
+uint64_t Budget::LimitLocked() const {
   const uint64_t promised = promises_.load() * options_.worst_case_bytes;
-  return persistent_ + more_persistent + promised + slack_ <= room;
+  return std::max(limit_, fixed_ + persistent_ + promised + slack_);
+}
+
+bool Budget::IsOver() const {
+  MutexLock lock(mutex_);
+  return used_ > limit_;
+}
+
+uint64_t Budget::limit_bytes() const {
+  MutexLock lock(mutex_);
+  return LimitLocked();
+}
+
+// ---- promises and charges ---------------------------------------------------------------------
+
+uint64_t Budget::RoomForPromisesLocked(uint64_t more_fixed) const {
+  const uint64_t fixed = fixed_ + more_fixed;
+  return fixed > wanted_limit_ ? 0 : std::min(options_.pool_min_bytes, wanted_limit_ - fixed);
+}
+
+bool Budget::PromisesHoldLocked(uint64_t more_persistent, uint64_t more_fixed) const {
+  if (fixed_ + more_fixed > wanted_limit_) return false;
+  const uint64_t promised = promises_.load() * options_.worst_case_bytes;
+  return persistent_ + more_persistent + promised + slack_ <= RoomForPromisesLocked(more_fixed);
 }
 
 void Budget::AddLocked(Account account, uint64_t bytes, Claim claim) {
@@ -47,7 +84,9 @@ bool Budget::Charge(Account account, uint64_t bytes, Claim claim) {
     if (claim == Claim::kOptional && !PromisesHoldLocked(bytes, 0)) return false;
     if (claim == Claim::kFixed && !PromisesHoldLocked(0, bytes)) return false;
     const uint64_t reserved_for_others = claim == Claim::kEphemeral ? pending_ : 0;
-    if (used_ + reserved_for_others + bytes <= options_.limit_bytes) {
+    // Evictable memory never fills what only promises keep above the limit.
+    const uint64_t limit = claim == Claim::kEphemeral ? limit_ : LimitLocked();
+    if (used_ + reserved_for_others + bytes <= limit) {
       AddLocked(account, bytes, claim);
       return true;
     }
@@ -69,7 +108,7 @@ bool Budget::ChargeReclaiming(Account account, uint64_t bytes, Claim claim) {
       pending_ -= bytes;
       return false;
     }
-    const bool fits = used_ + bytes <= options_.limit_bytes;
+    const bool fits = used_ + bytes <= LimitLocked();
     const bool waited = idle_rounds > IdleRounds(claim);
     const bool forced = !fits && waited && claim == Claim::kPromised;
     if (fits || forced) {
@@ -102,7 +141,7 @@ void Budget::Uncharge(Account account, uint64_t bytes, Claim claim) {
 uint64_t Budget::MakePromises(uint64_t wanted) {
   MutexLock lock(mutex_);
   if (wanted == 0 || !PromisesHoldLocked(0, 0)) return 0;
-  const uint64_t room = std::min(options_.pool_min_bytes, options_.limit_bytes - fixed_);
+  const uint64_t room = RoomForPromisesLocked(0);
   const uint64_t promised = promises_.load() * options_.worst_case_bytes;
   // Promises only fall outside this lock, so the room computed here cannot shrink.
   const uint64_t taken = persistent_ + promised + slack_;

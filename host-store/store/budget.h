@@ -33,6 +33,11 @@ enum class Claim : uint8_t {
 // promise with it; one that needs a new chunk moves the chunk from G to P; freeing moves bytes the
 // other way. So kept promises always fit, once everything ephemeral is evicted.
 //
+// The limit can be lowered while pages are held. From then on promises are made, and fixed and
+// optional memory given, against the new one; the one that bounds what is used follows in steps, as
+// ephemeral pages go (LowerLimit). It does not go below fixed + P + n * W + S: what was promised is
+// kept.
+//
 // Thread rule: any thread; callers of Charge and Reclaim hold no lock. Cost: a mutex, per chunk or
 // slab and never per page; promises given back are one atomic operation.
 class Budget {
@@ -42,7 +47,8 @@ class Budget {
     uint64_t pool_min_bytes;
     uint64_t worst_case_bytes;  // W
   };
-  explicit Budget(const Options& options) : options_(options) {}
+  explicit Budget(const Options& options)
+      : options_(options), wanted_limit_(options.limit_bytes), limit_(options.limit_bytes) {}
   Budget(const Budget&) = delete;
   Budget& operator=(const Budget&) = delete;
 
@@ -62,7 +68,16 @@ class Budget {
   [[nodiscard]] bool AddSlack(uint64_t bytes);
   void RemoveSlack(uint64_t bytes);
 
-  uint64_t limit_bytes() const { return options_.limit_bytes; }
+  // At most the limit it was made with. A higher one holds at once.
+  void SetLimit(uint64_t limit_bytes);
+  // Brings the limit down by at most `step_bytes`; false when it was where it was set.
+  bool LowerLimit(uint64_t step_bytes);
+
+  // More is used than it allows, promises apart.
+  bool IsOver() const;
+  // The one that holds now, and the one it was made with.
+  uint64_t limit_bytes() const;
+  uint64_t max_limit_bytes() const { return options_.limit_bytes; }
   uint64_t used_bytes() const;
   uint64_t account_bytes(Account account) const;
   uint64_t persistent_bytes() const;
@@ -71,6 +86,8 @@ class Budget {
   uint64_t overruns() const { return overruns_.load(); }
 
  private:
+  uint64_t LimitLocked() const TMEM_REQUIRES(mutex_);
+  uint64_t RoomForPromisesLocked(uint64_t more_fixed) const TMEM_REQUIRES(mutex_);
   bool PromisesHoldLocked(uint64_t more_persistent, uint64_t more_fixed) const
       TMEM_REQUIRES(mutex_);
   bool ChargeReclaiming(Account account, uint64_t bytes, Claim claim);
@@ -80,6 +97,8 @@ class Budget {
   std::function<bool()> reclaimer_;
   mutable Mutex mutex_;
   std::array<uint64_t, kAccounts> accounts_ TMEM_GUARDED_BY(mutex_){};
+  uint64_t wanted_limit_ TMEM_GUARDED_BY(mutex_);
+  uint64_t limit_ TMEM_GUARDED_BY(mutex_);  // on its way there
   uint64_t used_ TMEM_GUARDED_BY(mutex_) = 0;
   uint64_t fixed_ TMEM_GUARDED_BY(mutex_) = 0;
   uint64_t persistent_ TMEM_GUARDED_BY(mutex_) = 0;

@@ -23,7 +23,7 @@ uint32_t HighBits(const PageHash& hash) {
 }  // namespace
 
 Result<std::unique_ptr<PageSet>> PageSet::Create(const Options& options) {
-  const uint64_t limit = options.budget->limit_bytes();
+  const uint64_t limit = options.budget->max_limit_bytes();
   const Claim claim =
       options.lifetime == Lifetime::kEphemeral ? Claim::kEphemeral : Claim::kPromised;
   auto records = MemoryFile::Create({.name = options.name + "-pages",
@@ -65,7 +65,7 @@ PageSet::PageSet(const Options& options, std::unique_ptr<MemoryFile> records,
       pages_(*records_file_, RecordType::kPage, sizeof(PageRecord)),
       heap_(*records_file_, *slabs_file_),
       table_(*records_file_, Traits{records_file_.get()},
-             options.budget->limit_bytes() / (sizeof(PageRecord) + kFineStepBytes)) {}
+             options.budget->max_limit_bytes() / (sizeof(PageRecord) + kFineStepBytes)) {}
 
 Claim PageSet::NeededClaim() const {
   return lifetime_ == Lifetime::kPersistent ? Claim::kPromised : Claim::kEphemeral;

@@ -158,6 +158,9 @@ FlushProgress Store::BeginDestroyPool(GuestId guest, PoolHandle pool) {
 void Store::BeginResetGuest(GuestId guest) {
   impl_->BeginResetGuest(guest);
 }
+void Store::RestartCounters(GuestId guest) {
+  impl_->RestartCounters(guest);
+}
 bool Store::Reap(GuestId guest, FlushProgress& progress) {
   return impl_->Reap(guest, progress);
 }
@@ -224,6 +227,15 @@ Result<void> Store::Reserve(uint64_t bytes) {
 }
 void Store::Unreserve(uint64_t bytes) {
   impl_->Unreserve(bytes);
+}
+void Store::SetLimit(uint64_t limit_bytes) {
+  impl_->SetLimit(limit_bytes);
+}
+bool Store::Shrink() {
+  return impl_->Shrink();
+}
+uint64_t Store::limit_bytes() const {
+  return impl_->limit_bytes();
 }
 void Store::EndEpoch() {
   impl_->EndEpoch();

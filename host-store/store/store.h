@@ -164,6 +164,8 @@ class Store {
   FlushProgress BeginDestroyPool(GuestId guest, PoolHandle pool);
   // ResetGuest in pieces: every handle and all credits end at once, Reap removes the pages.
   void BeginResetGuest(GuestId guest);
+  // As of a guest that was just added, for one that begins anew before all its pages are gone.
+  void RestartCounters(GuestId guest);
   // Removes some pages of pools that have ended; `progress` is the caller's from call to call and
   // begins empty. False once there are none.
   bool Reap(GuestId guest, FlushProgress& progress);
@@ -225,6 +227,15 @@ class Store {
   // Error: does not fit even so.
   Result<void> Reserve(uint64_t bytes);
   void Unreserve(uint64_t bytes);
+
+  // Another limit, at most the one it was made with. A lower one holds as soon as Shrink has
+  // removed the ephemeral pages that are over it; it is not brought below what was promised to
+  // persistent puts and given to windows.
+  void SetLimit(uint64_t limit_bytes);
+  // Removes some ephemeral pages; false when the limit that was set holds, or nothing can go now.
+  bool Shrink();
+  // The limit that holds now.
+  uint64_t limit_bytes() const;
 
   // Ends every ephemeral pool of every guest; the epoch changes.
   void EndEpoch();

@@ -12,6 +12,10 @@ namespace {
 // Three arenas in each shard may each have begun a chunk.
 constexpr uint64_t kIndexSlackBytesPerShard = 3 * ChargedBytes(kRecordChunkBytes);
 
+// How far a lower limit goes at once, and how often pages are evicted for it at once: about 1 ms.
+constexpr uint64_t kShrinkStepBytes = 1 << 20;
+constexpr int kShrinkEvictions = 64;
+
 }  // namespace
 
 uint64_t Store::Impl::FixedBytesOfGuest() const {
@@ -238,6 +242,19 @@ void Store::Impl::BeginResetGuest(GuestId id) {
   TakeBackAllCredits(*guest);
 }
 
+void Store::Impl::RestartCounters(GuestId id) {
+  GuestUse guest(Entry(id));
+  if (!guest) return;
+  Guest::Counters& counters = guest->counters;
+  for (std::atomic<uint64_t>* counter :
+       {&counters.puts_ok, &counters.puts_no_space, &counters.puts_no_credit, &counters.puts_frozen,
+        &counters.puts_bad_pool, &counters.gets_hit, &counters.gets_miss, &counters.gets_corrupt,
+        &counters.gets_bad_pool, &counters.flushes, &counters.pages_flushed,
+        &counters.pages_evicted, &counters.pages_replaced}) {
+    counter->store(0);
+  }
+}
+
 // Those that were dying already too, unless another thread ends them.
 void Store::Impl::DestroyPools(Guest& guest, const bool (&lifetimes)[kLifetimes]) {
   for (Pool& pool : guest.pools) {
@@ -303,6 +320,14 @@ void Store::Impl::TakeBackAllCredits(Guest& guest) {
 Result<void> Store::Impl::Reserve(uint64_t bytes) {
   if (budget_.Charge(Account::kReserved, bytes, Claim::kFixed)) return Ok();
   return Error{ErrorCode::kExhausted, std::to_string(bytes) + " bytes do not fit in the limit"};
+}
+
+bool Store::Impl::Shrink() {
+  for (int i = 0; i < kShrinkEvictions; ++i) {
+    // All that is ephemeral goes before promises hold the limit up: what they keep free is theirs.
+    if (!budget_.IsOver() || !EvictSome()) return budget_.LowerLimit(kShrinkStepBytes);
+  }
+  return true;
 }
 
 void Store::Impl::Unreserve(uint64_t bytes) {

@@ -43,6 +43,7 @@ class Store::Impl {
   PoolOutcome CreatePool(GuestId guest, PoolKind kind);
   FlushProgress BeginDestroyPool(GuestId guest, PoolHandle pool);
   void BeginResetGuest(GuestId guest);
+  void RestartCounters(GuestId guest);
   bool Reap(GuestId guest, FlushProgress& progress);
   void SetAdmission(GuestId guest, Admission admission);
   uint64_t TopUpCredits(GuestId guest, uint64_t unused_at_most);
@@ -52,6 +53,9 @@ class Store::Impl {
   uint64_t used_bytes() const { return budget_.used_bytes(); }
   Result<void> Reserve(uint64_t bytes);
   void Unreserve(uint64_t bytes);
+  void SetLimit(uint64_t limit_bytes) { budget_.SetLimit(limit_bytes); }
+  bool Shrink();
+  uint64_t limit_bytes() const { return budget_.limit_bytes(); }
 
   // store_pages.cc
   Outcome Put(GuestId guest, const PageKey& key, PageView page, uint32_t tag);

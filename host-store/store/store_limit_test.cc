@@ -194,6 +194,99 @@ TEST_F(StoreLimit, CreditsOfAllGuestsTogetherFitInPoolMin) {
   EXPECT_GT(store_->StatusOf(other).credits, 1'000u);
 }
 
+// Shrinks as the daemon does, and says how far down it came.
+uint64_t ShrinkTo(Store& store, uint64_t limit_bytes) {
+  store.SetLimit(limit_bytes);
+  while (store.Shrink()) {
+  }
+  return store.limit_bytes();
+}
+
+TEST_F(StoreLimit, ALowerLimitRemovesEphemeralPagesAndStays) {
+  for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  SettleAll();
+  const uint64_t full = EphemeralPages(guest_);
+  ASSERT_GT(store_->used_bytes(), 12 * kMiB);
+  EXPECT_EQ(ShrinkTo(*store_, 8 * kMiB), 8 * kMiB);
+  EXPECT_LE(store_->used_bytes(), 8 * kMiB);
+  EXPECT_EQ(store_->Status().limit_bytes, 8 * kMiB);
+  const uint64_t fewer = EphemeralPages(guest_);
+  EXPECT_LT(fewer, full);
+  EXPECT_GT(fewer, 500u) << "no more than needed goes";
+  for (uint64_t i = 0; i < 4'000; ++i) {
+    Put(ephemeral_, 10'000 + i, MakePage(i, Fill::kRandom));
+    ASSERT_LE(store_->used_bytes(), 8 * kMiB) << i;
+  }
+  SettleAll();
+  const Result<void> checked = store_->CheckInvariants();
+  ASSERT_TRUE(checked.ok()) << checked.error().Describe();
+  // And back: more than it was made with is not given.
+  EXPECT_EQ(ShrinkTo(*store_, 1'000 * kMiB), 16 * kMiB);
+  for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  SettleAll();
+  EXPECT_GT(EphemeralPages(guest_), fewer + 500);
+}
+
+// What was promised is kept, whatever the limit; no more is promised; as pages go the limit
+// follows.
+TEST_F(StoreLimit, P3_ALowerLimitKeepsWhatWasPromised) {
+  for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  store_->TopUpCredits(guest_, 1'000);
+  const uint64_t credits = store_->StatusOf(guest_).credits;
+  ASSERT_EQ(credits, 1'000u);
+  for (uint64_t i = 0; i < 500; ++i) {
+    ASSERT_EQ(Put(persistent_, i, MakePage(i, Fill::kRandom)), Outcome::kOk);
+  }
+  SettleAll();
+  const uint64_t kept = ShrinkTo(*store_, 3 * kMiB);
+  EXPECT_GT(kept, 4 * kMiB);
+  EXPECT_LT(kept, 10 * kMiB);
+  EXPECT_LE(store_->used_bytes(), kept);
+  EXPECT_EQ(store_->TopUpCredits(guest_, 1'000), 1'000u) << "none is granted beyond the limit";
+  for (uint64_t i = 500; i < 1'000; ++i) {
+    ASSERT_EQ(Put(persistent_, i, MakePage(i, Fill::kRandom)), Outcome::kOk) << i;
+    ASSERT_LE(store_->used_bytes(), store_->limit_bytes());
+  }
+  for (uint64_t i = 0; i < 100; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  SettleAll();
+  EXPECT_LE(store_->used_bytes(), store_->limit_bytes());
+  EXPECT_EQ(EphemeralPages(guest_), 0u) << "what promises keep free is theirs";
+  for (uint64_t i = 0; i < 1'000; ++i) ExpectHit(persistent_, i, MakePage(i, Fill::kRandom));
+  store_->FlushPool(guest_, persistent_, kAllLanes);
+  while (store_->Shrink()) {
+  }
+  EXPECT_LT(store_->limit_bytes(), kept - 2 * kMiB);
+  EXPECT_LE(store_->used_bytes(), store_->limit_bytes());
+  const Result<void> checked = store_->CheckInvariants();
+  ASSERT_TRUE(checked.ok()) << checked.error().Describe();
+}
+
+// Guests push at full speed while the limit goes up and down.
+TEST_F(StoreLimit, ALimitThatMovesUnderLoadIsObeyed) {
+  std::atomic<bool> stop{false};
+  std::thread pusher([&] {
+    for (uint64_t i = 0; !stop.load(); ++i) {
+      Put(ephemeral_, i % 20'000, MakePage(i, Fill::kRandom));
+      store_->TopUpCredits(guest_, 64);
+      if (i % 8 == 0) Put(persistent_, i / 8 % 200, MakePage(i, Fill::kRandom));
+      if (i % 16 == 0) store_->Settle(16);
+    }
+  });
+  for (int round = 0; round < 30; ++round) {
+    const uint64_t limit = round % 2 == 0 ? 9 * kMiB : 14 * kMiB;
+    EXPECT_EQ(ShrinkTo(*store_, limit), limit);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_LE(store_->used_bytes(), limit);
+      std::this_thread::yield();
+    }
+  }
+  stop = true;
+  pusher.join();
+  SettleAll();
+  const Result<void> checked = store_->CheckInvariants();
+  ASSERT_TRUE(checked.ok()) << checked.error().Describe();
+}
+
 TEST_F(StoreLimit, WithoutPoolMinThereAreNoPersistentPools) {
   StoreOptions options = SmallStore();
   options.pool_min_bytes = 0;

@@ -58,7 +58,7 @@ GuestStatus Store::Impl::StatusOf(GuestId id) const {
 
 StoreStatus Store::Impl::Status() const {
   StoreStatus status{};
-  status.limit_bytes = options_.limit_bytes;
+  status.limit_bytes = budget_.limit_bytes();
   status.pool_min_bytes = options_.pool_min_bytes;
   status.used_bytes = budget_.used_bytes();
   status.slab_bytes = budget_.account_bytes(Account::kSlabs);

@@ -52,18 +52,6 @@ Result<WindowOptions> WindowOptionsFor(std::uint64_t window_bytes) {
 }
 
 Result<tmem_geometry> MakeGeometry(const WindowOptions& options) {
-  if (!std::has_single_bit(options.key_lanes) || options.key_lanes > TMEM_MAX_KEY_LANES) {
-    return Invalid("key lanes must be a power of two from 1 to 32");
-  }
-  if (!IsRingSize(options.ring_entries) || !IsRingSize(options.control_ring_entries)) {
-    return Invalid("ring entries must be a power of two from 16 to 4096");
-  }
-  if (!IsSlotCount(options.lane_slots) || !IsSlotCount(options.control_slots)) {
-    return Invalid("slots of a lane must be from 1 to 4096");
-  }
-  if (options.window_bytes % TMEM_PAGE_BYTES != 0 || options.window_bytes > TMEM_MAX_WINDOW_BYTES) {
-    return Invalid("window size must be a multiple of 4096, at most 256 MiB");
-  }
   tmem_geometry geometry{};
   geometry.magic = TMEM_MAGIC;
   geometry.version = TMEM_ABI_VERSION;
@@ -75,12 +63,42 @@ Result<tmem_geometry> MakeGeometry(const WindowOptions& options) {
   geometry.lane_slots = options.lane_slots;
   geometry.control_ring_entries = options.control_ring_entries;
   geometry.control_slots = options.control_slots;
-  if (tmem_window_bytes_needed(&geometry) > options.window_bytes) {
-    return Invalid("a window of " + std::to_string(options.window_bytes) +
+  if (Result<void> checked = CheckGeometry(geometry, options.window_bytes); !checked) {
+    return checked.error();
+  }
+  return geometry;
+}
+
+Result<void> CheckGeometry(const tmem_geometry& geometry, std::uint64_t mapped_bytes) {
+  if (geometry.magic != TMEM_MAGIC) return Invalid("this is no window: the magic is another one");
+  if (geometry.version_min > TMEM_ABI_VERSION || geometry.version < TMEM_ABI_VERSION) {
+    return Invalid("the window has ABI versions " + std::to_string(geometry.version_min) + " to " +
+                   std::to_string(geometry.version));
+  }
+  if (geometry.page_bytes != TMEM_PAGE_BYTES) return Invalid("pages must have 4096 bytes");
+  if (!std::has_single_bit(geometry.key_lanes) || geometry.key_lanes > TMEM_MAX_KEY_LANES) {
+    return Invalid("key lanes must be a power of two from 1 to 32");
+  }
+  if (!IsRingSize(geometry.ring_entries) || !IsRingSize(geometry.control_ring_entries)) {
+    return Invalid("ring entries must be a power of two from 16 to 4096");
+  }
+  if (!IsSlotCount(geometry.lane_slots) || !IsSlotCount(geometry.control_slots)) {
+    return Invalid("slots of a lane must be from 1 to 4096");
+  }
+  if (geometry.window_bytes % TMEM_PAGE_BYTES != 0 ||
+      geometry.window_bytes > TMEM_MAX_WINDOW_BYTES) {
+    return Invalid("window size must be a multiple of 4096, at most 256 MiB");
+  }
+  if (geometry.window_bytes > mapped_bytes) {
+    return Invalid("a window of " + std::to_string(geometry.window_bytes) + " bytes in " +
+                   std::to_string(mapped_bytes) + " bytes of memory");
+  }
+  if (tmem_window_bytes_needed(&geometry) > geometry.window_bytes) {
+    return Invalid("a window of " + std::to_string(geometry.window_bytes) +
                    " bytes is too small for its lanes: they need " +
                    std::to_string(tmem_window_bytes_needed(&geometry)));
   }
-  return geometry;
+  return Ok();
 }
 
 }  // namespace tmem

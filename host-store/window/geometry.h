@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The geometry of a window that the host allocates: made from trusted numbers, never read back.
+// The geometry of a window: made for one that the host allocates, checked in one that a guest
+// describes. Either way it is not read again.
 #ifndef HOST_STORE_WINDOW_GEOMETRY_H_
 #define HOST_STORE_WINDOW_GEOMETRY_H_
 
@@ -26,6 +27,9 @@ Result<WindowOptions> WindowOptionsFor(std::uint64_t window_bytes);
 
 // Checks every bound that abi/README.md section 1 states.
 Result<tmem_geometry> MakeGeometry(const WindowOptions& options);
+
+// The same for a copy of what a guest wrote about a window of which `mapped_bytes` are there.
+Result<void> CheckGeometry(const tmem_geometry& geometry, std::uint64_t mapped_bytes);
 
 }  // namespace tmem
 

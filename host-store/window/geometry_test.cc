@@ -58,5 +58,32 @@ TEST(Geometry, RefusesEachBoundOfTheContract) {
   EXPECT_TRUE(refused([](WindowOptions& o) { o.window_bytes = 512u << 20; }));
 }
 
+// What a guest describes is held to the same bounds, and to the memory that is there.
+TEST(Geometry, ChecksWhatAGuestDescribes) {
+  const tmem_geometry usual = MakeGeometry(WindowOptions()).value();
+  const std::uint64_t bytes = usual.window_bytes;
+  EXPECT_TRUE(CheckGeometry(usual, bytes).ok());
+  const auto refused = [&](auto change) {
+    tmem_geometry geometry = usual;
+    change(geometry);
+    return !CheckGeometry(geometry, bytes).ok();
+  };
+  EXPECT_FALSE(refused([](tmem_geometry& g) { g.version = TMEM_ABI_VERSION + 3; }));
+  EXPECT_FALSE(refused([](tmem_geometry& g) { g.key_lanes = 4; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.magic ^= 1; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.version_min = TMEM_ABI_VERSION + 1; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.version = 0; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.page_bytes = 65536; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.key_lanes = 0; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.key_lanes = 1u << 31; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.ring_entries = 1u << 31; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.lane_slots = UINT32_MAX; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.control_slots = 0; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.window_bytes += TMEM_PAGE_BYTES; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.window_bytes -= 1; }));
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.window_bytes = 1u << 20; })) << "too small";
+  EXPECT_TRUE(refused([](tmem_geometry& g) { g.window_bytes = UINT64_MAX - 4095; }));
+}
+
 }  // namespace
 }  // namespace tmem

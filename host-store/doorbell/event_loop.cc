@@ -60,11 +60,30 @@ void EventLoop::Unwatch(WatchId id) {
   entries_.erase(found);
 }
 
+EventLoop::ChoreId EventLoop::Begin(Chore chore) {
+  const ChoreId id{++last_id_};
+  chores_.emplace_back(id, std::move(chore));
+  return id;
+}
+
+void EventLoop::Drop(ChoreId id) {
+  chores_.remove_if([id](const auto& chore) { return chore.first == id; });
+}
+
+void EventLoop::DoChore() {
+  if (chores_.empty()) return;
+  if (chores_.front().second()) {
+    chores_.splice(chores_.end(), chores_, chores_.begin());
+  } else {
+    chores_.pop_front();
+  }
+}
+
 void EventLoop::Run() {
   std::array<epoll_event, kEventsAtOnce> events;
   for (;;) {
-    const int ready =
-        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                                   chores_.empty() ? -1 : 0);
     if (ready < 0 && errno != EINTR) return;
     for (int i = 0; i < ready; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
@@ -79,6 +98,7 @@ void EventLoop::Run() {
       const std::shared_ptr<Entry> entry = found->second;  // it may unwatch itself
       entry->handler(event.events);
     }
+    DoChore();
   }
 }
 

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "host-store/base/result.h"
 #include "host-store/doorbell/unique_fd.h"
@@ -14,11 +16,15 @@
 namespace tmem {
 
 // Level-triggered, without timeouts: costs nothing while nothing happens. A handler may watch and
-// unwatch any fd, its own too. Thread rule: the thread that runs it, except Stop.
+// unwatch any fd, its own too. Long work is a chore: done piece by piece, with a look at the fds
+// after each. Thread rule: the thread that runs it, except Stop.
 class EventLoop {
  public:
   using Handler = std::function<void(std::uint32_t events)>;
   enum class WatchId : std::uint64_t { kNone = 0 };
+  // One piece, short enough to keep a connection waiting; false once there is nothing left.
+  using Chore = std::function<bool()>;
+  enum class ChoreId : std::uint64_t { kNone = 0 };
 
   static Result<std::unique_ptr<EventLoop>> Create();
 
@@ -26,6 +32,10 @@ class EventLoop {
   Result<WatchId> Watch(int fd, std::uint32_t events, Handler handler);
   void Change(WatchId id, std::uint32_t events);
   void Unwatch(WatchId id);
+
+  // Chores take turns. A chore may begin others but not drop itself.
+  ChoreId Begin(Chore chore);
+  void Drop(ChoreId id);
 
   // Returns after Stop.
   void Run();
@@ -39,12 +49,14 @@ class EventLoop {
   };
 
   EventLoop(UniqueFd epoll, UniqueFd stop);
+  void DoChore();
 
   const UniqueFd epoll_;
   const UniqueFd stop_;
   std::uint64_t last_id_ = 0;
   // By id and not by fd: an event of a closed fd must not reach the next user of its number.
   std::map<std::uint64_t, std::shared_ptr<Entry>> entries_;
+  std::list<std::pair<ChoreId, Chore>> chores_;  // whose turn it is first
 };
 
 }  // namespace tmem

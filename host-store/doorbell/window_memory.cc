@@ -22,16 +22,20 @@ WindowMemory::~WindowMemory() {
   if (data_ != nullptr && owner_ == Owner::kWe) ::munmap(data_, bytes_);
 }
 
-Result<WindowMemory> WindowMemory::Map(std::uint64_t bytes, UniqueFd fd) {
-  const int flags = fd.valid() ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd.get(), 0);
+Result<WindowMemory> WindowMemory::Map(std::uint64_t bytes, int fd, UniqueFd kept) {
+  const int flags = fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   if (data == MAP_FAILED) return SystemError("mmap of a window");
   (void)::madvise(data, bytes, MADV_DONTDUMP);  // a core dump with it is still a core dump
-  return WindowMemory(static_cast<std::byte*>(data), bytes, std::move(fd), Owner::kWe);
+  return WindowMemory(static_cast<std::byte*>(data), bytes, std::move(kept), Owner::kWe);
 }
 
 Result<WindowMemory> WindowMemory::CreatePrivate(std::uint64_t bytes) {
-  return Map(bytes, UniqueFd());
+  return Map(bytes, -1, UniqueFd());
+}
+
+Result<WindowMemory> WindowMemory::MapShared(int fd, std::uint64_t bytes) {
+  return Map(bytes, fd, UniqueFd());
 }
 
 WindowMemory WindowMemory::Borrow(std::byte* data, std::size_t bytes) {
@@ -45,7 +49,8 @@ Result<WindowMemory> WindowMemory::CreateShared(std::uint64_t bytes) {
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     return SystemError("sealing a window");
   }
-  return Map(bytes, std::move(fd));
+  const int number = fd.get();
+  return Map(bytes, number, std::move(fd));
 }
 
 void WindowMemory::Discard() const {

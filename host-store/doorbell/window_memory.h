@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The memory of a window: private to the process, or a memfd that a VMM maps too.
+// The memory of a window: private to the process, a memfd that a VMM maps too, or a mapped channel.
 #ifndef HOST_STORE_DOORBELL_WINDOW_MEMORY_H_
 #define HOST_STORE_DOORBELL_WINDOW_MEMORY_H_
 
@@ -22,6 +22,8 @@ class WindowMemory {
   // A memfd sealed against shrinking, growing and further seals, so that whoever gets the fd
   // cannot make an access of ours fail.
   static Result<WindowMemory> CreateShared(std::uint64_t bytes);
+  // Memory of another owner, mapped; `fd` stays the caller's and may be closed.
+  static Result<WindowMemory> MapShared(int fd, std::uint64_t bytes);
 
   WindowMemory(WindowMemory&& other) noexcept;
   WindowMemory& operator=(WindowMemory&& other) = delete;
@@ -33,12 +35,13 @@ class WindowMemory {
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  int fd() const { return fd_.get(); }  // -1 when private
+  int fd() const { return fd_.get(); }  // of a memfd of ours, else -1
 
  private:
   enum class Owner : std::uint8_t { kWe, kCaller };
   WindowMemory(std::byte* data, std::size_t bytes, UniqueFd fd, Owner owner);
-  static Result<WindowMemory> Map(std::uint64_t bytes, UniqueFd fd);
+  // Private if `fd` is none; `kept` stays open as long as the mapping.
+  static Result<WindowMemory> Map(std::uint64_t bytes, int fd, UniqueFd kept);
 
   std::byte* data_;
   std::size_t bytes_;

@@ -4,13 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <iostream>
+#include <map>
 #include <set>
 #include <thread>
 
 #include "host-store/daemon/size_text.h"
 #include "host-store/daemon/version.h"
+#include "host-store/kvm_tmem/device.h"
 
 namespace tmem {
 namespace {
@@ -20,12 +21,14 @@ constexpr std::uint64_t kMiB = 1u << 20;
 // Less room for pages than this is of no use to a guest.
 constexpr std::uint64_t kMinPoolBytes = 8 * kMiB;
 
-// A socket name with its directory has to fit 107 bytes.
-constexpr std::size_t kMaxNameBytes = 48;
-
 constexpr const char* kFooter =
     "Sizes take K, M, G (powers of 1024). A guest is started with\n"
     "  -chardev socket,path=DIR/NAME.sock,id=tmem -device ivshmem-doorbell,chardev=tmem,vectors=1\n"
+    "or, where the host module kvm_tmem is loaded, with nothing: then uid=U (number or user name)\n"
+    "and cgroup=PATH (as in /sys/fs/cgroup, or below it) say which VMM is this guest. The first\n"
+    "guest whose rule holds and that is free is taken; no rule: refused. weight=N, 1 to 100, is "
+    "its\n"
+    "share of the workers' time and of the memory.\n"
     "The pool must not be swapped: run tmemd with MemorySwapMax=0 where the host has swap.\n"
     "\n"
     "Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or go on; 2 wrong command "
@@ -34,31 +37,6 @@ constexpr const char* kFooter =
 
 Error Invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
-}
-
-// NAME[,domain=D]
-Result<GuestOptions> ParseGuest(const std::string& text) {
-  const std::size_t comma = text.find(',');
-  GuestOptions guest{.name = text.substr(0, comma), .domain = ""};
-  constexpr std::string_view kDomain = ",domain=";
-  if (comma != std::string::npos) {
-    if (text.compare(comma, kDomain.size(), kDomain) != 0 ||
-        text.size() == comma + kDomain.size()) {
-      return Invalid("--guest " + text + ": want NAME or NAME,domain=DOMAIN");
-    }
-    guest.domain = text.substr(comma + kDomain.size());
-  }
-  const bool plain = std::all_of(guest.name.begin(), guest.name.end(), [](unsigned char letter) {
-    return std::isalnum(letter) != 0 || letter == '-' || letter == '_' || letter == '.';
-  });
-  if (!plain || guest.name.empty() || guest.name[0] == '.' || guest.name.size() > kMaxNameBytes) {
-    return Invalid("--guest " + text +
-                   ": a name is 1 to 48 letters, digits, '-', '_' or '.', and not first a '.'");
-  }
-  if (guest.name == "control") {
-    return Invalid("--guest control: that is the name of the control socket; choose another one");
-  }
-  return guest;
 }
 
 std::uint32_t DefaultWorkers() {
@@ -74,10 +52,15 @@ std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests) {
 Result<DaemonConfig> CheckConfig(DaemonConfig config) {
   if (config.guests.empty()) return Invalid("no guest: give --guest NAME at least once");
   std::set<std::string> names;
-  for (const GuestOptions& guest : config.guests) {
+  bool any_rule = false;
+  for (const auto& [guest, rule] : config.guests) {
     if (!names.insert(guest.name).second) {
       return Invalid("--guest " + guest.name + " is given twice");
     }
+    any_rule |= rule.given();
+  }
+  if (config.kvm_tmem == KvmTmemUse::kRequired && !any_rule) {
+    return Invalid("--kvm-tmem required: no --guest has a rule, give one uid= or cgroup=");
   }
   config.overhead_bytes = OverheadBytes(config.workers, config.guests.size());
   const std::uint64_t fixed_bytes =
@@ -91,15 +74,28 @@ Result<DaemonConfig> CheckConfig(DaemonConfig config) {
                    FormatSize(fixed_bytes + kMinPoolBytes));
   }
   const std::uint64_t room_bytes = config.limit_bytes - fixed_bytes;
-  if (config.pool_min_bytes == 0) {
-    // Half the limit, unless windows take so much that it would leave ephemeral pages nothing.
-    config.pool_min_bytes = std::min(config.limit_bytes / 2, room_bytes / 4 * 3);
-  } else if (config.pool_min_bytes > room_bytes) {
+  // Half the limit, unless windows take so much that it would leave ephemeral pages nothing.
+  config.pool_min_bytes = config.given_pool_min_bytes != 0
+                              ? config.given_pool_min_bytes
+                              : std::min(config.limit_bytes / 2, room_bytes / 4 * 3);
+  if (config.pool_min_bytes > room_bytes) {
     return Invalid("--pool-min " + FormatSize(config.pool_min_bytes) +
                    " is too large: windows and the daemon itself leave " + FormatSize(room_bytes) +
                    " of the limit");
   }
   return config;
+}
+
+Result<DaemonConfig> CheckConfigWithin(const DaemonConfig& config, std::uint64_t pool_limit_bytes) {
+  DaemonConfig within = config;
+  if (pool_limit_bytes != 0) within.limit_bytes = std::min(config.limit_bytes, pool_limit_bytes);
+  Result<DaemonConfig> checked = CheckConfig(std::move(within));
+  if (!checked && pool_limit_bytes != 0) {
+    return Invalid("kvm_tmem allows " + FormatSize(pool_limit_bytes) +
+                   " (its parameter pool_limit_mb): " + checked.error().message);
+  }
+  if (checked) checked->limit_bytes = config.limit_bytes;
+  return checked;
 }
 
 std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* const* argv) {
@@ -124,7 +120,20 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
                  "a guest to serve, on DIR/NAME.sock; guests of one domain share equal pages; may "
                  "be given many times")
       ->required()
-      ->type_name("NAME[,domain=DOMAIN]");
+      ->type_name("NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N]");
+  const std::map<std::string, KvmTmemUse> uses = {
+      {"auto", KvmTmemUse::kAuto}, {"required", KvmTmemUse::kRequired}, {"off", KvmTmemUse::kOff}};
+  app.add_option("--kvm-tmem", config.kvm_tmem,
+                 "guests by hypercall, through the host module kvm_tmem: as soon as it is loaded "
+                 "and some guest has a rule (auto), or it must be there at the start (required)")
+      ->transform(CLI::CheckedTransformer(uses))
+      ->default_str("auto")
+      ->type_name("auto|required|off")
+      ->option_text(" ");
+  config.kvm_tmem_path = KVM_TMEM_DEVICE_PATH;
+  app.add_option("--kvm-tmem-device", config.kvm_tmem_path, "its device")
+      ->capture_default_str()
+      ->type_name("PATH");
   config.run_dir = "/run/tmem";
   app.add_option("--run-dir", config.run_dir, "directory of the sockets; must exist")
       ->capture_default_str()
@@ -156,7 +165,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
     if (!pool_min.empty()) {
       const Result<std::uint64_t> pool_min_bytes = ParseSize(pool_min);
       if (!pool_min_bytes) return Invalid("--pool-min: " + pool_min_bytes.error().message);
-      config.pool_min_bytes = *pool_min_bytes;
+      config.given_pool_min_bytes = *pool_min_bytes;
     }
     const Result<std::uint64_t> window_bytes = ParseSize(window);
     if (!window_bytes) return Invalid("--window: " + window_bytes.error().message);
@@ -164,7 +173,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
     if (!options) return Invalid("--window " + window + ": " + options.error().message);
     config.window = *options;
     for (const std::string& text : guests) {
-      const Result<GuestOptions> guest = ParseGuest(text);
+      const Result<GuestConfig> guest = ParseGuest(text);
       if (!guest) return guest.error();
       config.guests.push_back(*guest);
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host-store/base/result.h"
+#include "host-store/daemon/guest_rule.h"
 #include "host-store/store/store.h"
 #include "host-store/window/geometry.h"
 
@@ -22,11 +23,17 @@ enum class ExitCode : int {
   kInUse = 3,   // another tmemd serves this run directory
 };
 
+// Whether guests are taken from the host module kvm_tmem.
+enum class KvmTmemUse : std::uint8_t { kAuto, kRequired, kOff };
+
 struct DaemonConfig {
   std::uint64_t limit_bytes = 0;
+  std::uint64_t given_pool_min_bytes = 0;  // 0: none, CheckConfig chooses
   std::uint64_t pool_min_bytes = 0;
   std::uint64_t overhead_bytes = 0;
-  std::vector<GuestOptions> guests;
+  std::vector<GuestConfig> guests;
+  KvmTmemUse kvm_tmem = KvmTmemUse::kAuto;
+  std::string kvm_tmem_path;
   std::string run_dir;
   std::uint32_t workers = 1;
   std::uint64_t poll_ns = 0;
@@ -41,6 +48,10 @@ std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests);
 // Checks what depends on several options and fills in the defaults that do.
 // Errors say which option to change, and to what.
 Result<DaemonConfig> CheckConfig(DaemonConfig config);
+
+// The same with what the host module lets the daemon hold at most; 0: no bound. The limit stays the
+// operator's, so that the module's may be raised later; pool-min is one that fits both.
+Result<DaemonConfig> CheckConfigWithin(const DaemonConfig& config, std::uint64_t pool_limit_bytes);
 
 // A config, or the exit code after --help, --version or an error, already printed.
 std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* const* argv);

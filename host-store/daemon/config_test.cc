@@ -41,8 +41,8 @@ TEST(Config, DefaultsAreThoseOfTheHelp) {
   EXPECT_EQ(config.poll_ns, 100'000u);
   EXPECT_GE(config.workers, 1u);
   ASSERT_EQ(config.guests.size(), 1u);
-  EXPECT_EQ(config.guests[0].name, "a");
-  EXPECT_EQ(config.guests[0].domain, "");
+  EXPECT_EQ(config.guests[0].guest.name, "a");
+  EXPECT_EQ(config.guests[0].guest.domain, "");
 }
 
 TEST(Config, ReadsGuestsAndTheirDomains) {
@@ -50,8 +50,8 @@ TEST(Config, ReadsGuestsAndTheirDomains) {
                                "b-1.x", "--pool-min", "20M", "--window", "1M"});
   ASSERT_FALSE(parsed.usage_error()) << parsed.error;
   ASSERT_EQ(parsed.config().guests.size(), 2u);
-  EXPECT_EQ(parsed.config().guests[0].domain, "blue");
-  EXPECT_EQ(parsed.config().guests[1].name, "b-1.x");
+  EXPECT_EQ(parsed.config().guests[0].guest.domain, "blue");
+  EXPECT_EQ(parsed.config().guests[1].guest.name, "b-1.x");
   EXPECT_EQ(parsed.config().pool_min_bytes, 20u << 20);
 }
 
@@ -74,6 +74,37 @@ TEST(Config, SaysWhatToDo) {
               HasSubstr("power of two"));
 }
 
+TEST(Config, TheHostModuleIsUsedWhereARuleIs) {
+  const Parsed automatic = Parse({"--memory-limit", "64M", "--guest", "a,uid=0"});
+  ASSERT_FALSE(automatic.usage_error()) << automatic.error;
+  EXPECT_EQ(automatic.config().kvm_tmem, KvmTmemUse::kAuto);
+  EXPECT_EQ(automatic.config().kvm_tmem_path, "/dev/kvm_tmem");
+  EXPECT_EQ(automatic.config().guests[0].rule.uid, 0u);
+  const Parsed off = Parse({"--memory-limit", "64M", "--guest", "a,uid=0", "--kvm-tmem", "off",
+                            "--kvm-tmem-device", "/dev/other"});
+  EXPECT_EQ(off.config().kvm_tmem, KvmTmemUse::kOff);
+  EXPECT_EQ(off.config().kvm_tmem_path, "/dev/other");
+  EXPECT_THAT(Parse({"--memory-limit", "64M", "--guest", "a", "--kvm-tmem", "required"}).error,
+              HasSubstr("no --guest has a rule"));
+  EXPECT_TRUE(
+      Parse({"--memory-limit", "64M", "--guest", "a,uid=0", "--kvm-tmem", "yes"}).usage_error());
+}
+
+TEST(Config, PoolMinFitsWhatTheHostModuleAllows) {
+  const Parsed parsed = Parse({"--memory-limit", "1G", "--guest", "a,uid=0"});
+  const Result<DaemonConfig> within = CheckConfigWithin(parsed.config(), 64u << 20);
+  ASSERT_TRUE(within.ok()) << within.error().message;
+  EXPECT_EQ(within->limit_bytes, 1u << 30) << "the module may be told to allow more later";
+  EXPECT_EQ(within->pool_min_bytes, 32u << 20);
+  const Result<DaemonConfig> small = CheckConfigWithin(parsed.config(), 8u << 20);
+  ASSERT_FALSE(small.ok());
+  EXPECT_THAT(small.error().message, HasSubstr("pool_limit_mb"));
+  EXPECT_EQ(CheckConfigWithin(parsed.config(), 0)->pool_min_bytes, 1u << 29);
+  const Parsed given = Parse({"--memory-limit", "1G", "--pool-min", "100M", "--guest", "a,uid=0"});
+  EXPECT_FALSE(CheckConfigWithin(given.config(), 64u << 20).ok());
+  EXPECT_EQ(CheckConfigWithin(given.config(), 256u << 20)->pool_min_bytes, 100u << 20);
+}
+
 TEST(Config, HelpDocumentsExitCodes) {
   const Parsed parsed = Parse({"--help"});
   EXPECT_EQ(std::get<ExitCode>(parsed.outcome), ExitCode::kOk);
@@ -84,7 +115,7 @@ TEST(Config, ManyWindowsLeaveRoomForEphemeralPages) {
   DaemonConfig config;
   config.limit_bytes = 64u << 20;
   for (int i = 0; i < 12; ++i) {
-    config.guests.push_back({.name = "g" + std::to_string(i), .domain = ""});
+    config.guests.push_back(ParseGuest("g" + std::to_string(i)).value());
   }
   config.window = WindowOptionsFor(2u << 20).value();
   const Result<DaemonConfig> checked = CheckConfig(config);

@@ -57,24 +57,49 @@ std::uint64_t CreditWindow(const DaemonConfig& config) {
   return std::clamp(share, kMinCreditWindow, kMaxCreditWindow);
 }
 
+bool HasRules(const DaemonConfig& config) {
+  return std::any_of(config.guests.begin(), config.guests.end(),
+                     [](const GuestConfig& guest) { return guest.rule.given(); });
+}
+
+// Null where there is none and none is needed.
+Result<std::unique_ptr<KvmTmemDevice>> OpenDeviceAtStart(const DaemonConfig& config) {
+  if (config.kvm_tmem == KvmTmemUse::kOff || !HasRules(config)) {
+    return std::unique_ptr<KvmTmemDevice>();
+  }
+  Result<std::unique_ptr<KvmTmemDevice>> device = OpenKvmTmemDevice(config.kvm_tmem_path);
+  if (device || config.kvm_tmem == KvmTmemUse::kRequired) return device;
+  return std::unique_ptr<KvmTmemDevice>();
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& config, const Clock& clock) {
-  if (Result<void> run_dir = CheckRunDir(config.run_dir); !run_dir) return run_dir.error();
+Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& given, const Clock& clock) {
+  if (Result<void> run_dir = CheckRunDir(given.run_dir); !run_dir) return run_dir.error();
+  Result<std::unique_ptr<KvmTmemDevice>> device = OpenDeviceAtStart(given);
+  if (!device) return std::move(device).error();
+  std::uint64_t pool_limit_bytes = 0;
+  if (*device != nullptr) {
+    const Result<kvm_tmem_info> info = (*device)->Info();
+    if (!info) return info.error();
+    pool_limit_bytes = info->pool_limit_bytes;
+  }
+  const Result<DaemonConfig> config = CheckConfigWithin(given, pool_limit_bytes);
+  if (!config) return config.error();
   const Result<std::uint64_t> seed = RandomSeed();
   if (!seed) return seed.error();
   Result<std::unique_ptr<EventLoop>> loop = EventLoop::Create();
   if (!loop) return std::move(loop).error();
   StoreOptions options{};
-  options.limit_bytes = config.limit_bytes;
-  options.pool_min_bytes = config.pool_min_bytes;
-  options.overhead_bytes = config.overhead_bytes;
+  options.limit_bytes = config->limit_bytes;
+  options.pool_min_bytes = config->pool_min_bytes;
+  options.overhead_bytes = config->overhead_bytes;
   options.seed = *seed;
-  options.max_guests = static_cast<std::uint32_t>(config.guests.size());
+  options.max_guests = static_cast<std::uint32_t>(config->guests.size());
   Result<std::unique_ptr<Store>> store = Store::Create(options);
   if (!store) return std::move(store).error();
-  std::unique_ptr<Daemon> daemon(new Daemon(config, clock, std::move(*loop), std::move(*store)));
-  if (Result<void> started = daemon->Start(); !started) return started.error();
+  std::unique_ptr<Daemon> daemon(new Daemon(*config, clock, std::move(*loop), std::move(*store)));
+  if (Result<void> started = daemon->Start(std::move(*device)); !started) return started.error();
   return daemon;
 }
 
@@ -84,11 +109,12 @@ Daemon::Daemon(const DaemonConfig& config, const Clock& clock, std::unique_ptr<E
       clock_(clock),
       start_ns_(clock.NowNs()),
       loop_(std::move(loop)),
-      store_(std::move(store)) {}
+      store_(std::move(store)),
+      limit_bytes_(config.limit_bytes) {}
 
 Daemon::~Daemon() = default;
 
-Result<void> Daemon::Start() {
+Result<void> Daemon::Start(std::unique_ptr<KvmTmemDevice> device) {
   // The control socket first: it tells whether another daemon serves this directory.
   Result<std::unique_ptr<ControlServer>> control =
       ControlServer::Create(*loop_, config_.run_dir + "/control.sock",
@@ -108,19 +134,72 @@ Result<void> Daemon::Start() {
     if (!worker) return std::move(worker).error();
     workers_.push_back(std::move(*worker));
   }
-  for (const GuestOptions& guest : config_.guests) {
-    GuestPortOptions options;
-    options.guest = guest;
-    options.socket_path = config_.run_dir + "/" + guest.name + ".sock";
-    options.window = config_.window;
+  if (Result<void> guests = StartGuests(); !guests) return guests;
+  return Listen(std::move(device));
+}
+
+Result<void> Daemon::StartGuests() {
+  for (const auto& [guest, rule] : config_.guests) {
+    GuestPortOptions options{
+        .guest = guest, .window_bytes = config_.window.window_bytes, .channel = {}};
     options.channel.credit_window = CreditWindow(config_);
-    Result<std::unique_ptr<GuestPort>> port =
-        GuestPort::Create(*loop_, *store_, clock_, std::move(options),
-                          [this]() -> Worker& { return LeastBusyWorker(); });
-    if (!port) return std::move(port).error();
-    ports_.push_back(std::move(*port));
+    ports_.push_back(
+        std::make_unique<GuestPort>(*loop_, *store_, clock_, std::move(options),
+                                    [this]() -> Worker& { return LeastBusyWorker(); }));
+    Result<std::unique_ptr<IvshmemListener>> socket =
+        IvshmemListener::Create(*loop_, *ports_.back(),
+                                {.socket_path = config_.run_dir + "/" + guest.name + ".sock",
+                                 .window = config_.window,
+                                 .rule = rule});
+    if (!socket) return std::move(socket).error();
+    sockets_.push_back(std::move(*socket));
   }
   return Ok();
+}
+
+Result<void> Daemon::Listen(std::unique_ptr<KvmTmemDevice> device) {
+  if (config_.kvm_tmem == KvmTmemUse::kOff || !HasRules(config_)) return Ok();
+  HypercallListener::Options options{
+      .places = {},
+      .max_window_bytes = config_.window.window_bytes,
+      .open = [path = config_.kvm_tmem_path] { return OpenKvmTmemDevice(path); },
+      .on_pool_limit = [this](std::uint64_t bytes) { OnPoolLimit(bytes); }};
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    options.places.push_back({config_.guests[i].rule, ports_[i].get()});
+  }
+  Result<std::unique_ptr<HypercallListener>> listener =
+      HypercallListener::Create(*loop_, clock_, std::move(options), std::move(device));
+  if (!listener) return std::move(listener).error();
+  hypercalls_ = std::move(*listener);
+  if (store_->limit_bytes() > limit_bytes_) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "kvm_tmem allows " + FormatSize(limit_bytes_) +
+                     " (its parameter pool_limit_mb), which is less than the fixed parts of a "
+                     "store of " +
+                     FormatSize(config_.limit_bytes) + ": raise it or lower --memory-limit"};
+  }
+  return Ok();
+}
+
+// Pages that are over it go in pieces, between two looks at the sockets.
+void Daemon::OnPoolLimit(std::uint64_t pool_limit_bytes) {
+  const std::uint64_t limit_bytes =
+      pool_limit_bytes == 0 ? config_.limit_bytes : std::min(config_.limit_bytes, pool_limit_bytes);
+  if (limit_bytes != limit_bytes_) {
+    limit_bytes_ = limit_bytes;
+    store_->SetLimit(limit_bytes);
+    spdlog::info("limit is now {}", FormatSize(limit_bytes));
+  }
+  if (shrinking_ != EventLoop::ChoreId::kNone || !store_->Shrink()) return;
+  shrinking_ = loop_->Begin([this] {
+    if (store_->Shrink()) return true;
+    shrinking_ = EventLoop::ChoreId::kNone;
+    if (store_->limit_bytes() > limit_bytes_) {
+      spdlog::warn("what was promised to guests keeps the limit at {} for now",
+                   FormatSize(store_->limit_bytes()));
+    }
+    return false;
+  });
 }
 
 Worker& Daemon::LeastBusyWorker() {
@@ -151,6 +230,10 @@ std::string Daemon::Answer(const std::string& request) const {
   status["uptime_ns"] = clock_.NowNs() - start_ns_;
   status["cpu_ns"] = ProcessCpuNs();
   status["workers"] = config_.workers;
+  status["memory_limit_bytes"] = config_.limit_bytes;
+  status["pool_limit_bytes"] = hypercalls_ != nullptr ? hypercalls_->pool_limit_bytes() : 0;
+  status["refused_guests"] = hypercalls_ != nullptr ? hypercalls_->refused() : 0;
+  if (hypercalls_ != nullptr) status["hypercall"] = hypercalls_->Status();
   status["guests"] = nlohmann::json::array();
   for (const auto& port : ports_) status["guests"].push_back(port->Status());
   return status.dump();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// tmemd put together: store, workers, guests' sockets, control socket.
+// tmemd put together: store, workers, guests, the listeners of both doorbells, control socket.
 #ifndef HOST_STORE_DAEMON_DAEMON_H_
 #define HOST_STORE_DAEMON_DAEMON_H_
 
@@ -12,6 +12,8 @@
 #include "host-store/daemon/config.h"
 #include "host-store/daemon/control_server.h"
 #include "host-store/daemon/guest_port.h"
+#include "host-store/daemon/hypercall_listener.h"
+#include "host-store/daemon/ivshmem_listener.h"
 #include "host-store/doorbell/event_loop.h"
 #include "host-store/doorbell/worker.h"
 #include "host-store/store/store.h"
@@ -35,8 +37,11 @@ class Daemon {
  private:
   Daemon(const DaemonConfig& config, const Clock& clock, std::unique_ptr<EventLoop> loop,
          std::unique_ptr<Store> store);
-  Result<void> Start();
+  Result<void> Start(std::unique_ptr<KvmTmemDevice> device);
+  Result<void> StartGuests();
+  Result<void> Listen(std::unique_ptr<KvmTmemDevice> device);
   Worker& LeastBusyWorker();
+  void OnPoolLimit(std::uint64_t pool_limit_bytes);
   std::string Answer(const std::string& request) const;
 
   const DaemonConfig config_;
@@ -45,9 +50,13 @@ class Daemon {
   const std::unique_ptr<EventLoop> loop_;
   const std::unique_ptr<Store> store_;
   std::unique_ptr<ControlServer> control_;
-  // In this order: ports detach from workers when they end.
+  // In this order: listeners disconnect ports, and ports detach from workers, when they end.
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<GuestPort>> ports_;
+  std::vector<std::unique_ptr<IvshmemListener>> sockets_;
+  std::unique_ptr<HypercallListener> hypercalls_;  // none without rules
+  std::uint64_t limit_bytes_;                      // what was asked of the store last
+  EventLoop::ChoreId shrinking_ = EventLoop::ChoreId::kNone;
 };
 
 }  // namespace tmem

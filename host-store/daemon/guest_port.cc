@@ -3,122 +3,141 @@
 #include "host-store/daemon/guest_port.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/eventfd.h>
 
 #include <utility>
 
+#include "host-store/daemon/size_text.h"
 #include "host-store/daemon/status_json.h"
 
 namespace tmem {
+namespace {
 
-// ---- session ----------------------------------------------------------------------------------
+// Pieces of a removal between two looks at the sockets: 128 pages, about 0.1 ms.
+constexpr int kPiecesAtOnce = 8;
 
-GuestPort::Session::Session(Store& store, GuestId id, WindowMemory window_memory, UniqueFd kick_fd,
-                            UniqueFd notify_fd, GuestBell& bell, const GuestPortOptions& options)
-    : memory(std::move(window_memory)),
-      kick(std::move(kick_fd)),
-      notify(std::move(notify_fd)),
-      channel(store, id, WindowView(memory.data(), MakeGeometry(options.window).value()), bell,
-              options.channel) {}
+}  // namespace
 
-// ---- port -------------------------------------------------------------------------------------
+GuestPort::Session::Session(Store& store, GuestId id, Connection from,
+                            const ChannelOptions& options)
+    : connection(std::move(from)),
+      channel(store, id, WindowView(connection.memory.data(), connection.geometry),
+              *connection.bell, options) {}
 
-Result<std::unique_ptr<GuestPort>> GuestPort::Create(EventLoop& loop, Store& store,
-                                                     const Clock& clock, GuestPortOptions options,
-                                                     PickWorker pick_worker) {
-  const std::string path = options.socket_path;
-  std::unique_ptr<GuestPort> port(
-      new GuestPort(store, clock, std::move(options), std::move(pick_worker)));
-  IvshmemHandlers handlers;
-  handlers.on_connect = [self = port.get()](const PeerCredentials& peer) {
-    return self->Connect(peer);
-  };
-  handlers.on_disconnect = [self = port.get()](const std::string& reason) {
-    self->Disconnect(reason);
-  };
-  handlers.on_refused = [self = port.get()](const std::string& reason) {
-    self->Warn("a client was refused: " + reason);
-  };
-  Result<std::unique_ptr<IvshmemServer>> server =
-      IvshmemServer::Create(loop, path, std::move(handlers));
-  if (!server) return std::move(server).error();
-  port->server_ = std::move(*server);
-  return port;
-}
-
-GuestPort::GuestPort(Store& store, const Clock& clock, GuestPortOptions options,
+GuestPort::GuestPort(EventLoop& loop, Store& store, const Clock& clock, GuestPortOptions options,
                      PickWorker pick_worker)
-    : store_(store),
+    : loop_(loop),
+      store_(store),
       options_(std::move(options)),
       pick_worker_(std::move(pick_worker)),
       log_limiter_(clock) {}
 
 GuestPort::~GuestPort() {
-  server_.reset();
-  if (session_ != nullptr) EndSession();
+  if (connected()) EndSession();
+  loop_.Drop(removal_);
+  if (id_) store_.RemoveGuest(*id_);
 }
 
-Result<IvshmemHandover> GuestPort::Connect(const PeerCredentials& peer) {
-  Result<WindowMemory> memory = WindowMemory::CreateShared(options_.window.window_bytes);
-  if (!memory) return std::move(memory).error();
-  UniqueFd kick(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  UniqueFd notify(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!kick.valid() || !notify.valid()) return SystemError("eventfd");
-  Result<GuestId> id = store_.AddGuest(options_.guest);
-  if (!id) return std::move(id).error();
-  session_ = std::make_unique<Session>(store_, *id, std::move(*memory), std::move(kick),
-                                       std::move(notify), bell_, options_);
-  bell_.Aim(session_->notify.get());
+// ---- connections ------------------------------------------------------------------------------
+
+Result<void> GuestPort::Connect(Connection connection) {
+  if (connected()) {
+    return Error{ErrorCode::kAlreadyExists,
+                 "it is connected already, over " + session_->connection.peer.doorbell};
+  }
+  if (connection.memory.bytes() > options_.window_bytes) {
+    return Error{ErrorCode::kExhausted, "its window has " + FormatSize(connection.memory.bytes()) +
+                                            ", --window allows " +
+                                            FormatSize(options_.window_bytes)};
+  }
+  if (Result<void> entered = EnterStore(); !entered) return entered;
+  session_ = std::make_unique<Session>(store_, *id_, std::move(connection), options_.channel);
   Worker& worker = pick_worker_();
   Result<void> attached =
-      worker.Attach(session_->channel, options_.guest.weight, session_->kick.get(),
+      worker.Attach(session_->channel, options_.guest.weight, session_->connection.kick.get(),
                     [this](Channel::Event event) { OnChannelEvent(event); });
   if (!attached) {
     EndSession();
-    return attached.error();
+    return attached;
   }
   session_->worker = &worker;
   ++connections_;
   if (const auto end_of_line = log_limiter_.Admit()) {
-    spdlog::info("guest {}: connected by process {} (uid {}, gid {}){}", name(), peer.pid, peer.uid,
-                 peer.gid, *end_of_line);
+    const Peer& peer = session_->connection.peer;
+    spdlog::info("guest {}: connected over {} by process {} (uid {}){}", name(), peer.doorbell,
+                 peer.pid, peer.uid, *end_of_line);
   }
-  return IvshmemHandover{session_->memory.fd(), session_->kick.get(), session_->notify.get()};
+  return Ok();
+}
+
+Result<void> GuestPort::EnterStore() {
+  if (id_) {
+    // Pages of the connection before are still on their way out, under handles that have ended.
+    store_.RestartCounters(*id_);
+    return Ok();
+  }
+  const Result<GuestId> id = store_.AddGuest(options_.guest);
+  if (!id) return id.error();
+  id_ = *id;
+  return Ok();
 }
 
 void GuestPort::Disconnect(const std::string& reason) {
-  DetachSession();
-  // The process that had the window may live on, keep it, and come back for the next one.
-  session_->memory.Discard();
   EndSession();
   if (const auto end_of_line = log_limiter_.Admit()) {
     spdlog::info("guest {}: disconnected: {}{}", name(), reason, *end_of_line);
   }
 }
 
-void GuestPort::DetachSession() {
-  Worker* const worker = std::exchange(session_->worker, nullptr);
-  if (worker != nullptr) worker->Detach(session_->channel, session_->kick.get());
-  bell_.Aim(EventfdBell::kNoEventfd);
+void GuestPort::EndSession() {
+  if (session_->worker != nullptr) {
+    session_->worker->Detach(session_->channel, session_->connection.kick.get());
+  }
+  last_status_ = Status();
+  // The process that had the window may live on and keep it.
+  session_->connection.memory.Discard();
+  session_.reset();
+  store_.BeginResetGuest(*id_);
+  if (removal_ == EventLoop::ChoreId::kNone) {
+    removal_ = loop_.Begin([this] { return RemoveSome(); });
+  }
 }
 
-void GuestPort::EndSession() {
-  DetachSession();
-  last_status_ = Status();
-  store_.RemoveGuest(session_->channel.guest());
-  session_.reset();
+bool GuestPort::RemoveSome() {
+  for (int i = 0; i < kPiecesAtOnce; ++i) {
+    if (store_.Reap(*id_, removed_)) continue;
+    removal_ = EventLoop::ChoreId::kNone;
+    if (connected()) return false;  // again, and with nothing of what it had
+    store_.RemoveGuest(*id_);       // what is left of it is small
+    id_.reset();
+    return false;
+  }
+  return true;
 }
+
+// ---- status and log ---------------------------------------------------------------------------
 
 nlohmann::json GuestPort::Status() const {
-  nlohmann::json row = session_ != nullptr
-                           ? GuestStatusJson(store_.StatusOf(session_->channel.guest()),
-                                             session_->channel.counters())
-                           : DisconnectedGuestJson(last_status_);
+  nlohmann::json row;
+  if (connected()) {
+    const Peer& peer = session_->connection.peer;
+    row = GuestStatusJson(store_.StatusOf(*id_), session_->channel.counters());
+    row["window_bytes"] = session_->connection.memory.bytes();
+    row["doorbell"] = peer.doorbell;
+    row["pid"] = peer.pid;
+    row["uid"] = peer.uid;
+    row["cgroup"] = peer.cgroup;
+    row["label"] = peer.label;
+  } else {
+    row = DisconnectedGuestJson(last_status_, id_ ? store_.StatusOf(*id_) : GuestStatus{});
+    row["window_bytes"] = options_.window_bytes;
+    row["doorbell"] = "";
+  }
   row["name"] = options_.guest.name;
   row["domain"] = options_.guest.domain;
-  row["connected"] = session_ != nullptr;
+  row["weight"] = options_.guest.weight;
+  row["connected"] = connected();
+  row["leaving"] = !connected() && id_.has_value();
   row["connections"] = connections_;
-  row["window_bytes"] = options_.window.window_bytes;
   return row;
 }
 

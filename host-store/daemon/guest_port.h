@@ -1,85 +1,85 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// One configured guest: its socket, and while it is connected its window and channel.
+// One configured guest, and while it is connected its window and channel.
 #ifndef HOST_STORE_DAEMON_GUEST_PORT_H_
 #define HOST_STORE_DAEMON_GUEST_PORT_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "host-store/base/clock.h"
 #include "host-store/base/result.h"
 #include "host-store/daemon/log_limiter.h"
+#include "host-store/doorbell/connection.h"
 #include "host-store/doorbell/event_loop.h"
-#include "host-store/doorbell/eventfd_bell.h"
-#include "host-store/doorbell/ivshmem_server.h"
-#include "host-store/doorbell/unique_fd.h"
-#include "host-store/doorbell/window_memory.h"
 #include "host-store/doorbell/worker.h"
 #include "host-store/store/store.h"
 #include "host-store/window/channel.h"
-#include "host-store/window/geometry.h"
 
 namespace tmem {
 
 struct GuestPortOptions {
   GuestOptions guest;
-  std::string socket_path;
-  WindowOptions window;
+  std::uint64_t window_bytes;  // what is reserved for its window: no larger one is taken
   ChannelOptions channel;
 };
 
-// Who the guest is follows from its socket alone: no message says it. A connection is a guest's
-// life: it gets a fresh window, and its end destroys the guest's pools and frees the window. Thread
-// rule: the event loop's thread, except OnChannelEvent.
+// A connection is a guest's life, whichever doorbell it came by: its end destroys the guest's pools
+// and frees the window. Pages go in pieces, as chores of the loop; a guest that comes back before
+// the last are gone does not see them. Thread rule: the event loop's thread, except OnChannelEvent.
 class GuestPort {
  public:
   // Chooses the worker for a new connection.
   using PickWorker = std::function<Worker&()>;
 
-  static Result<std::unique_ptr<GuestPort>> Create(EventLoop& loop, Store& store,
-                                                   const Clock& clock, GuestPortOptions options,
-                                                   PickWorker pick_worker);
+  GuestPort(EventLoop& loop, Store& store, const Clock& clock, GuestPortOptions options,
+            PickWorker pick_worker);
   ~GuestPort();
   GuestPort(const GuestPort&) = delete;
   GuestPort& operator=(const GuestPort&) = delete;
 
   const std::string& name() const { return options_.guest.name; }
+  bool connected() const { return session_ != nullptr; }
+
+  // Errors: connected already, window too large, no memory.
+  Result<void> Connect(Connection connection);
+  // When it returns nobody looks at the window or rings the bell any more.
+  void Disconnect(const std::string& reason);
+
   // One row of the status. Of a guest that is gone: the counters it had.
   nlohmann::json Status() const;
+  // Logs at most as often as the limiter allows.
+  void Warn(const std::string& text);
 
  private:
   // All that exists only while a guest is connected.
   struct Session {
-    Session(Store& store, GuestId id, WindowMemory window_memory, UniqueFd kick_fd,
-            UniqueFd notify_fd, GuestBell& bell, const GuestPortOptions& options);
+    Session(Store& store, GuestId id, Connection from, const ChannelOptions& options);
 
-    WindowMemory memory;
-    UniqueFd kick;
-    UniqueFd notify;
+    Connection connection;
     Channel channel;
     Worker* worker = nullptr;
   };
 
-  GuestPort(Store& store, const Clock& clock, GuestPortOptions options, PickWorker pick_worker);
-  Result<IvshmemHandover> Connect(const PeerCredentials& peer);
-  void Disconnect(const std::string& reason);
-  // From here on no worker looks at the window.
-  void DetachSession();
+  Result<void> EnterStore();
   void EndSession();
+  bool RemoveSome();
   // In a worker's thread.
   void OnChannelEvent(Channel::Event event);
-  // Logs at most as often as the limiter allows.
-  void Warn(const std::string& text);
 
+  EventLoop& loop_;
   Store& store_;
   const GuestPortOptions options_;
   const PickWorker pick_worker_;
   LogLimiter log_limiter_;
-  EventfdBell bell_;  // rings the session's eventfd; aimed while no worker has its channel
+  // In the store while connected, and after that until its last page is gone.
+  std::optional<GuestId> id_;
+  EventLoop::ChoreId removal_ = EventLoop::ChoreId::kNone;
+  FlushProgress removed_;  // how far the removal is
   std::unique_ptr<Session> session_;
-  std::unique_ptr<IvshmemServer> server_;
   std::uint64_t connections_ = 0;
   nlohmann::json last_status_;
 };

@@ -93,10 +93,14 @@ json GuestStatusJson(const GuestStatus& status, const ChannelCounters& counters)
   };
 }
 
-json DisconnectedGuestJson(const json& last) {
-  json row = {{"persistent_pages", 0}, {"ephemeral_pages", 0}, {"stored_bytes", 0}, {"credits", 0}};
-  row["counters"] = last.is_object() ? last.at("counters") : json::object();
-  return row;
+json DisconnectedGuestJson(const json& last, const GuestStatus& now) {
+  return {
+      {"persistent_pages", now.persistent_pages},
+      {"ephemeral_pages", now.ephemeral_pages},
+      {"stored_bytes", now.stored_bytes},
+      {"credits", now.credits},
+      {"counters", last.is_object() ? last.at("counters") : json::object()},
+  };
 }
 
 }  // namespace tmem

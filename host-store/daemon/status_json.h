@@ -12,8 +12,8 @@ namespace tmem {
 
 nlohmann::json StoreStatusJson(const StoreStatus& status);
 nlohmann::json GuestStatusJson(const GuestStatus& status, const ChannelCounters& counters);
-// `last` is the guest's status when it went, or null: it holds nothing any more.
-nlohmann::json DisconnectedGuestJson(const nlohmann::json& last);
+// `last` is the guest's status when it went, or null; `now` is what it still holds.
+nlohmann::json DisconnectedGuestJson(const nlohmann::json& last, const GuestStatus& now);
 
 }  // namespace tmem
 

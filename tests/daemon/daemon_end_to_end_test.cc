@@ -117,7 +117,10 @@ TEST_F(DaemonEndToEnd, ADisconnectedGuestLeavesNothing) {
     }
     EXPECT_GT(daemon.Status()["used_bytes"], used_before + std::uint64_t{2000} * 4096);
   }
-  EXPECT_TRUE(Eventually([&] { return daemon.StatusOfGuest("a")["connected"] == false; }));
+  EXPECT_TRUE(Eventually([&] {
+    const auto guest = daemon.StatusOfGuest("a");
+    return guest["connected"] == false && guest["leaving"] == false;
+  }));
   const auto after = daemon.Status();
   EXPECT_EQ(after["pages"], 0);
   // Empty tables may stay; pages may not.

@@ -96,11 +96,11 @@ class Hostile : public testing::TestWithParam<int> {
     if (only_ != nullptr) command.insert(command.end(), {"--only", only_});
     return RunProgram(command);
   }
-  // The daemon has noticed that the guest is gone.
+  // The daemon has noticed that the guest is gone, and removed what it held.
   static bool Gone(const DaemonProcess& daemon, const std::string& guest) {
     for (int i = 0; i < 600; ++i) {
       const nlohmann::json row = daemon.StatusOfGuest(guest);
-      if (row.is_object() && row["connected"] == false) return true;
+      if (row.is_object() && row["connected"] == false && row["leaving"] == false) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     return false;

@@ -13,7 +13,7 @@ FAULT ?=
 SEEDS ?= 1 2 3 4 5
 
 .PHONY: help setup build check check-long model torture torture-faults demo bench figures
-.PHONY: lint format guest-kernel clean distclean
+.PHONY: lint format guest-kernel host-module clean distclean
 
 help:
 	@echo 'tmem: a compressed, deduplicated page store on the host for the pages of its guests'
@@ -27,6 +27,7 @@ help:
 	@echo '  make setup         installs the packages of scripts/packages.txt (root or sudo)'
 	@echo '  make build         CONFIG=release|asan|tsan  TARGETS="tmemd base_test ..."'
 	@echo '  make guest-kernel  builds the patched guest kernel (cached), prints where it is'
+	@echo '  make host-module   builds kvm_tmem for the running kernel, or KDIR=...; never loads it'
 	@echo '  make model         proves the protocol models, exhaustively; ARGS="..." go to its runner'
 	@echo '  make torture       random operations in a guest against a shadow of its files and memory;'
 	@echo '                     FS=ext4|ext4-1k|xfs|btrfs SEED=n DURATION_S=n'
@@ -66,6 +67,9 @@ torture-faults: build guest-kernel
 
 guest-kernel: setup
 	@guest-shims/kernel/build.sh --print
+
+host-module:
+	@$(MAKE) --no-print-directory -C host-store/kvm_tmem BUILD=$(CURDIR)/build/host-module
 
 demo: build guest-kernel
 	@bench/demo

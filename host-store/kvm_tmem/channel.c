@@ -241,13 +241,16 @@ struct tmem_channel *vm_channel(struct tmem_vm *vm)
 /* What a VMM cannot choose, and a label. A path that does not fit is none: no rule may match it. */
 static void describe(struct kvm_tmem_guest *guest)
 {
+	unsigned int length;
+
 	guest->uid = from_kuid(&init_user_ns, current_euid());
 	guest->tgid = task_tgid_nr(current);
 	rcu_read_lock();
-	if (cgroup_path(task_dfl_cgroup(current), guest->cgroup, sizeof(guest->cgroup)) >=
-	    (int)sizeof(guest->cgroup))
-		memset(guest->cgroup, 0, sizeof(guest->cgroup));
+	/* An error is negative, so too long as well. */
+	length = cgroup_path(task_dfl_cgroup(current), guest->cgroup, sizeof(guest->cgroup));
 	rcu_read_unlock();
+	if (length >= sizeof(guest->cgroup))
+		memset(guest->cgroup, 0, sizeof(guest->cgroup));
 	BUILD_BUG_ON(sizeof(guest->label) != TASK_COMM_LEN);
 	__get_task_comm(guest->label, sizeof(guest->label), current->group_leader);
 }

@@ -104,10 +104,9 @@ static int take_locked(struct tmem_entry *entry, struct tmem_channel *channel,
 	if (head.done != lane->done || head.posted - lane->done > lane->entries ||
 	    head.posted - lane->done < lane->taken - lane->done)
 		return -EPROTO;
-	while (lane->taken != head.posted && !error) {
+	while (lane->taken != head.posted && !error && !(entry->took && entry_is_late(entry))) {
 		error = take_piece(entry, channel, lane, head.posted);
-		if (entry_is_late(entry))
-			break;
+		entry->took = true;
 	}
 	*left = *left || lane->taken != head.posted;
 	return error;

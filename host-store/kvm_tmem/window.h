@@ -25,6 +25,7 @@ struct tmem_entry {
 	u64 argument[2];
 	ktime_t deadline;
 	unsigned int writes; /* that are left */
+	bool took; /* something from a lane: no entry is without progress */
 };
 
 static inline bool entry_is_late(const struct tmem_entry *entry)

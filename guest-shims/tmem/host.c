@@ -113,27 +113,6 @@ void tmem_host_notified(void)
 		mod_delayed_work(queue, &work, 0);
 }
 
-static int __init find_host(void **window, u64 *bytes)
-{
-	static const struct tmem_transport * const transports[] __initconst = {
-		&tmem_hypercall_transport, &tmem_ivshmem,
-	};
-	int at;
-
-	for (at = 0; at < ARRAY_SIZE(transports); at++) {
-		int error;
-
-		if (!tmem_transport_allowed(transports[at]->name))
-			continue;
-		error = transports[at]->find(window, bytes);
-		if (error == -ENODEV)
-			continue;
-		the_transport = transports[at];
-		return error;
-	}
-	return -ENODEV;
-}
-
 static struct tmem_client * __init create_client(void *window, u64 bytes)
 {
 	struct tmem_client_options options = {
@@ -157,15 +136,57 @@ static struct tmem_client * __init create_client(void *window, u64 bytes)
 	return client;
 }
 
-/* A host that does not answer now may later: until then everything misses. */
-static void __init register_client(struct tmem_client *client)
+/* Returns a client that has asked for registration; @error says with what success. */
+static struct tmem_client * __init connect_by(const struct tmem_transport *transport, int *error)
 {
-	int error = tmem_client_register(client);
+	struct tmem_client *client;
+	void *window;
+	u64 bytes;
 
-	if (!error)
-		return;
-	pr_err("the host does not have us yet (error %d), trying again every second\n", error);
-	queue_delayed_work(queue, &work, nsecs_to_jiffies(TMEM_PROBE_NS));
+	if (!tmem_transport_allowed(transport->name))
+		return ERR_PTR(-ENODEV);
+	*error = transport->find(&window, &bytes);
+	if (*error)
+		return ERR_PTR(*error);
+	the_transport = transport;
+	client_ops.hypercall = transport->hypercall ? hypercall : NULL;
+	client = create_client(window, bytes);
+	if (IS_ERR(client))
+		return client;
+	/* Whoever sees the client sees all of it. */
+	smp_store_release(&the_client, client);
+	*error = tmem_client_register(client);
+	return client;
+}
+
+/*
+ * The hypercall first. A KVM host whose daemon is not there, or does not want this guest, gives way
+ * to a device that somebody has put in for it.
+ */
+static struct tmem_client * __init connect(int *error)
+{
+	struct tmem_client *client = connect_by(&tmem_hypercall_transport, error);
+	struct tmem_client *other;
+	int other_error = 0;
+
+	if (!IS_ERR(client) && !*error)
+		return client;
+	/* Not registered: nobody uses it, and an interrupt of the device is not for it. */
+	WRITE_ONCE(the_client, NULL);
+	other = connect_by(&tmem_ivshmem, &other_error);
+	if (!IS_ERR(other) || IS_ERR(client)) {
+		if (!IS_ERR(client)) {
+			tmem_client_destroy(client);
+			tmem_free(client);
+			tmem_hypercall_transport.leave();
+		}
+		*error = other_error;
+		return other;
+	}
+	the_transport = &tmem_hypercall_transport;
+	client_ops.hypercall = hypercall;
+	smp_store_release(&the_client, client);
+	return client;
 }
 
 /**
@@ -177,8 +198,6 @@ struct tmem_client * __init tmem_host_connect(void)
 {
 	struct tmem_client *client;
 	const char *copy_name;
-	void *window;
-	u64 bytes;
 	int error;
 
 	queue = alloc_workqueue("tmem", WQ_UNBOUND | WQ_MEM_RECLAIM, 1);
@@ -188,22 +207,20 @@ struct tmem_client * __init tmem_host_connect(void)
 	init_irq_work(&soon, on_soon);
 	hrtimer_init(&later, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	later.function = on_later;
-	error = find_host(&window, &bytes);
-	if (error) {
-		destroy_workqueue(queue);
-		return ERR_PTR(error);
-	}
 	client_ops.copy_page = tmem_copy_choose(&copy_name);
-	if (the_transport->hypercall)
-		client_ops.hypercall = hypercall;
-	client = create_client(window, bytes);
-	if (IS_ERR(client))
+	client = connect(&error);
+	if (IS_ERR(client)) {
+		destroy_workqueue(queue);
 		return client;
-	/* Whoever sees the client sees all of it. */
-	smp_store_release(&the_client, client);
-	register_client(client);
+	}
 	pr_info("%s: %u lanes of %u slots, %u keys, copying by %s\n", the_transport->name,
 		client->key_lanes, client->window.geometry.lane_slots, client->options.table_keys,
 		copy_name);
+	if (error) {
+		/* It may have us later: until then everything misses. */
+		pr_err("the host does not have us yet (error %d), trying again every second\n",
+		       error);
+		queue_delayed_work(queue, &work, nsecs_to_jiffies(TMEM_PROBE_NS));
+	}
 	return client;
 }

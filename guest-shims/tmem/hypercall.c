@@ -127,6 +127,16 @@ static int find(void **window, u64 *bytes)
 	return 0;
 }
 
+static void leave(void)
+{
+	hypercall(TMEM_HC_UNREGISTER, 0, 0);
+	free_pages_exact(host.pages, WINDOW_PAGES * sizeof(u64));
+	if (is_vmalloc_addr(host.window))
+		vfree(host.window);
+	else
+		free_pages_exact(host.window, WINDOW_BYTES);
+}
+
 static u32 enter(enum tmem_hypercall operation, u64 lanes)
 {
 	u64 answer;
@@ -144,5 +154,6 @@ static u32 enter(enum tmem_hypercall operation, u64 lanes)
 const struct tmem_transport tmem_hypercall_transport = {
 	.name = "hypercall",
 	.find = find,
+	.leave = leave,
 	.hypercall = enter,
 };

@@ -13,11 +13,13 @@
  * @find: find the host's window, once. From then on the transport calls tmem_host_notified() when
  *	the host notifies the guest. Returns 0 or an error; -ENODEV if there is none.
  * @ring: ring the host's doorbell. Any context. NULL with @hypercall.
+ * @leave: let the host go, which has not registered us. NULL: it cannot.
  * @hypercall: NULL, or enter the host: see struct tmem_client_ops. The host never notifies then.
  */
 struct tmem_transport {
 	const char *name;
 	int (*find)(void **window, u64 *bytes);
+	void (*leave)(void);
 	void (*ring)(void);
 	u32 (*hypercall)(enum tmem_hypercall operation, u64 lanes);
 };

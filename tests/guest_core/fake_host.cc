@@ -27,8 +27,7 @@ FakeHost::FakeHost(const FakeHostOptions& options) : options_(options) {
   memory_.reset(std::aligned_alloc(TMEM_PAGE_BYTES, bytes_));
   std::memset(window(), 0, bytes_);
   header().geometry = geometry;
-  header().host.features_offered =
-      TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_PERSISTENT | TMEM_FEATURE_FILL;
+  header().host.features_offered = options.features;
   header().host.max_pools = TMEM_MAX_POOLS;
   header().host.epoch = 1;
   header().host.credits_target = options.credits;
@@ -59,8 +58,8 @@ void FakeHost::AnswerRegistration() {
   for (std::uint32_t lane = 0; lane <= options_.key_lanes; ++lane) {
     std::memset(&head(lane), 0, sizeof(tmem_lane_head));
   }
-  registered_ = true;
-  header().host.register_status = TMEM_STATUS_OK;
+  registered_ = (header().guest.features_chosen & ~options_.features) == 0;
+  header().host.register_status = registered_ ? TMEM_STATUS_OK : TMEM_STATUS_UNSUPPORTED;
   Store(header().host.register_answer, tmem_u64{request});
   if (answered) answered();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The guest core against the real store in process: random operations of two threads against what
-// each of them knows, while the host is lost and found, ends epochs, or starts over.
+// The guest core against the real store in process, over both kinds of doorbells: random operations
+// of two threads against what each of them knows, while the host is lost and found, ends epochs, or
+// starts over.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,9 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "host-store/base/mutex.h"
-#include "host-store/doorbell/in_process.h"
 #include "tests/guest_core/core.h"
+#include "tests/guest_core/live_guest.h"
 
 namespace tmem {
 namespace {
@@ -55,149 +55,10 @@ Page MakePage(std::uint64_t seed) {
   return page;
 }
 
-// A guest with a timer and a worker, as the module has them.
-class Guest {
- public:
-  explicit Guest(std::uint64_t limit_bytes) : limit_bytes_(limit_bytes) {
-    host_ = CreateHost();
-    channel_ = host_->Connect({.name = "guest", .domain = ""}, [this] { Notified(); }).value();
-    tmem_client_options client_options{};
-    client_options.ops = &kOps;
-    client_options.context = this;
-    client_options.table_keys = 4096;
-    client_options.get_timeout_ns = 50 * TMEM_NS_PER_MS;
-    client_options.load_timeout_ns = 60 * TMEM_NS_PER_S;
-    client_options.spin_ns = 20 * TMEM_NS_PER_US;
-    client_options.spin_page_ns = 4 * TMEM_NS_PER_US;
-    EXPECT_EQ(tmem_client_create(&client_, &client_options, channel_->window().data(),
-                                 channel_->window().size()),
-              0);
-    connected_.store(true, std::memory_order_release);
-    EXPECT_EQ(tmem_client_register(&client_), 0);
-    ticker_ = std::thread([this] { Tick(); });
-  }
-
-  ~Guest() {
-    stopping_.store(true);
-    ticker_.join();
-    connected_.store(false);
-    channel_.reset();
-    tmem_client_destroy(&client_);
-  }
-
-  // The store dies with all it held; `delay` later another one serves the window.
-  void ReplaceHost(std::chrono::milliseconds delay) {
-    WindowMemory window = LeaveHost();
-    std::this_thread::sleep_for(delay);
-    AdoptBy(CreateHost(), std::move(window));
-  }
-
-  // The guest was saved with its window and is restored on a host that never saw it. It does not
-  // run meanwhile; the new host does, so that words are restored one by one.
-  void RestoreOnNewHost() {
-    MutexLock lock(running_);
-    WindowMemory window = LeaveHost();
-    auto* const words = reinterpret_cast<std::uint64_t*>(window.data());
-    const std::vector<std::uint64_t> saved(words, words + window.bytes() / sizeof(*words));
-    std::fill_n(words, saved.size(), 0);
-    AdoptBy(CreateHost(), std::move(window));
-    for (std::size_t i = 0; i < saved.size(); ++i) {
-      __atomic_store_n(&words[i], saved[i], __ATOMIC_RELAXED);
-    }
-    channel_->Kick();
-  }
-
-  tmem_client* client() { return &client_; }
-  InProcessGuest& channel() { return *channel_; }
-  Store& store() { return host_->store(); }
-  std::uint64_t Count(tmem_counter counter) { return tmem_client_count_of(&client_, counter); }
-
- private:
-  static Guest* Self(void* context) { return static_cast<Guest*>(context); }
-
-  std::unique_ptr<InProcessHost> CreateHost() {
-    InProcessOptions options{};
-    options.store.limit_bytes = limit_bytes_;
-    options.store.pool_min_bytes = limit_bytes_ / 2;
-    options.store.seed = ++seed_;
-    options.workers = 1;
-    return InProcessHost::Create(options, clock_).value();
-  }
-
-  WindowMemory LeaveHost() {
-    std::unique_ptr<InProcessGuest> old;
-    {
-      MutexLock lock(channel_mutex_);
-      old = std::move(channel_);
-    }
-    WindowMemory window = InProcessGuest::Leave(std::move(old));
-    host_.reset();
-    return window;
-  }
-
-  void AdoptBy(std::unique_ptr<InProcessHost> host, WindowMemory window) {
-    host_ = std::move(host);
-    auto adopted =
-        host_->Adopt({.name = "guest", .domain = ""}, std::move(window), [this] { Notified(); })
-            .value();
-    MutexLock lock(channel_mutex_);
-    channel_ = std::move(adopted);
-  }
-
-  static void Ring(void* context) {
-    Guest* self = Self(context);
-    MutexLock lock(self->channel_mutex_);
-    if (self->channel_) self->channel_->Kick();
-  }
-
-  void Notified() {
-    if (!connected_.load(std::memory_order_acquire)) return;
-    if (tmem_client_interrupt(&client_)) work_.store(true);
-  }
-
-  void Tick() {
-    auto work_again = std::chrono::steady_clock::now();
-    while (!stopping_.load()) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      MutexLock lock(running_);
-      tmem_client_kick_later(&client_);
-      const auto now = std::chrono::steady_clock::now();
-      if (__atomic_load_n(&client_.wants_work, __ATOMIC_RELAXED) != 0 || work_.exchange(false) ||
-          now >= work_again) {
-        const u64 again_ns = tmem_client_work(&client_);
-        // The probe of a lost host comes sooner here than in a guest.
-        work_again =
-            now + (again_ns == 0 ? std::chrono::milliseconds(500) : std::chrono::milliseconds(5));
-      }
-    }
-  }
-
-  static constexpr tmem_client_ops kOps = {
-      .ring = Ring,
-      .hypercall = nullptr,
-      .kick_soon = [](void*) {},  // the ticker is soon enough
-      .kick_later = [](void*) {},
-      .copy_page = [](void* to, const void* from) { std::memcpy(to, from, TMEM_PAGE_BYTES); },
-  };
-
-  const std::uint64_t limit_bytes_;
-  std::uint64_t seed_ = 7;
-  SteadyClock clock_;
-  std::unique_ptr<InProcessHost> host_;
-  Mutex running_;        // held while the guest's own thread works
-  Mutex channel_mutex_;  // of channel_ itself, which is replaced; after running_
-  std::unique_ptr<InProcessGuest> channel_;
-  tmem_client client_{};
-  std::atomic<bool> connected_{false};
-  std::atomic<bool> stopping_{false};
-  std::atomic<bool> work_{false};
-  std::thread ticker_;
-};
-
 // One thread's file and swap slots. Nobody else touches them, as page locks see to in a kernel.
 class Actor {
  public:
-  Actor(Guest& guest, u32 pool, u32 area, std::uint64_t number, std::uint64_t seed)
+  Actor(LiveGuest& guest, u32 pool, u32 area, std::uint64_t number, std::uint64_t seed)
       : guest_(guest), pool_(pool), area_(area), number_(number), random_(seed + number) {}
 
   bool errors_allowed = false;  // persistent pages may be lost (a reset), never wrong
@@ -209,7 +70,9 @@ class Actor {
 
   // Everything is read once more.
   void ReadAll() {
-    for (std::uint64_t index = 0; index < kIndices; index += 50) GetBatch(index, 50);
+    for (std::uint64_t index = 0; index < kIndices; index += TMEM_GET_MAX) {
+      GetBatch(index, TMEM_GET_MAX);
+    }
     for (std::uint64_t slot = 0; slot < kSlots; ++slot) Load(slot);
   }
 
@@ -226,7 +89,7 @@ class Actor {
         if (random_() % 50 == 0) FlushObject();
         break;
       case 3:
-      case 4: GetBatch(index, 1 + random_() % 64); break;
+      case 4: GetBatch(index, 1 + random_() % TMEM_GET_MAX); break;
       case 5:
       case 6: GetBatch(index, 1); break;
       case 7:
@@ -319,7 +182,7 @@ class Actor {
     }
   }
 
-  Guest& guest_;
+  LiveGuest& guest_;
   const u32 pool_;
   const u32 area_;
   const std::uint64_t number_;
@@ -330,10 +193,10 @@ class Actor {
   std::array<bool, kSlots> held_{};
 };
 
-class CoreAndStore : public ::testing::Test {
+class CoreAndStore : public ::testing::TestWithParam<DoorbellKind> {
  protected:
   void Start(std::uint64_t limit_bytes) {
-    guest_ = std::make_unique<Guest>(limit_bytes);
+    guest_ = std::make_unique<LiveGuest>(GetParam(), limit_bytes);
     const int pool = tmem_pool_create(guest_->client(), TMEM_POOL_EPHEMERAL);
     ASSERT_GE(pool, 0);
     ASSERT_EQ(tmem_swap_start(guest_->client(), TMEM_POOL_PERSISTENT), 0);
@@ -372,11 +235,11 @@ class CoreAndStore : public ::testing::Test {
     }
   }
 
-  std::unique_ptr<Guest> guest_;
+  std::unique_ptr<LiveGuest> guest_;
   std::vector<std::unique_ptr<Actor>> actors_;
 };
 
-TEST_F(CoreAndStore, RandomOperationsOfTwoThreadsAgreeWithWhatEachKnows) {
+TEST_P(CoreAndStore, RandomOperationsOfTwoThreadsAgreeWithWhatEachKnows) {
   Start(64u << 20);
   Run();
   ExpectGeneralHealth();
@@ -387,7 +250,7 @@ TEST_F(CoreAndStore, RandomOperationsOfTwoThreadsAgreeWithWhatEachKnows) {
   EXPECT_EQ(status.gets_corrupt, 0u);
 }
 
-TEST_F(CoreAndStore, WhenTheHostIsLostAndFoundAndEndsEpochs) {
+TEST_P(CoreAndStore, WhenTheHostIsLostAndFoundAndEndsEpochs) {
   Start(64u << 20);
   std::mt19937_64 random(Seed());
   Run([&] {
@@ -404,7 +267,7 @@ TEST_F(CoreAndStore, WhenTheHostIsLostAndFoundAndEndsEpochs) {
   EXPECT_EQ(guest_->Count(TMEM_COUNT_resets), 0u);
 }
 
-TEST_F(CoreAndStore, WhenTheGuestRegistersAgainPersistentPagesAreErrorsNeverWrong) {
+TEST_P(CoreAndStore, WhenTheGuestRegistersAgainPersistentPagesAreErrorsNeverWrong) {
   Start(64u << 20);
   for (auto& actor : actors_) actor->errors_allowed = true;
   Run([&] { EXPECT_EQ(tmem_client_register(guest_->client()), 0); });
@@ -412,7 +275,7 @@ TEST_F(CoreAndStore, WhenTheGuestRegistersAgainPersistentPagesAreErrorsNeverWron
   EXPECT_GT(guest_->Count(TMEM_COUNT_frontswap_lost), 0u);
 }
 
-TEST_F(CoreAndStore, WhenTheStoreIsReplacedUnderTheWindowWhatItHadNotTakenIsReplayed) {
+TEST_P(CoreAndStore, WhenTheStoreIsReplacedUnderTheWindowWhatItHadNotTakenIsReplayed) {
   Start(64u << 20);
   for (auto& actor : actors_) actor->errors_allowed = true;
   std::mt19937_64 random(Seed());
@@ -438,7 +301,7 @@ TEST_F(CoreAndStore, WhenTheStoreIsReplacedUnderTheWindowWhatItHadNotTakenIsRepl
 }
 
 // One swap area, no other threads than the guest's own.
-class InProcessRestart : public ::testing::Test {
+class InProcessRestart : public ::testing::TestWithParam<DoorbellKind> {
  protected:
   static constexpr std::uint64_t kOld = 100;      // slots 0.. of which the first host has taken all
   static constexpr std::uint64_t kFirstNew = 50;  // slots from here on are stored again, untaken
@@ -490,19 +353,26 @@ class InProcessRestart : public ::testing::Test {
     EXPECT_EQ(guest_.store().StatusOf(guest_.channel().id()).persistent_pages, untaken);
   }
 
-  Guest guest_{64u << 20};
+  LiveGuest guest_{GetParam(), 64u << 20};
 };
 
-TEST_F(InProcessRestart, ANewStoreOnTheSameWindowGetsWhatTheOldOneHadNotTakenInOrder) {
+TEST_P(InProcessRestart, ANewStoreOnTheSameWindowGetsWhatTheOldOneHadNotTakenInOrder) {
   guest_.ReplaceHost(std::chrono::milliseconds(100));
   ExpectOnlyTheTakenOnesAreLost();
 }
 
-TEST_F(InProcessRestart, M4_AWindowRestoredWithItsGuestOnAnotherHostIsNoticed) {
+TEST_P(InProcessRestart, M4_AWindowRestoredWithItsGuestOnAnotherHostIsNoticed) {
   guest_.RestoreOnNewHost();
   ExpectOnlyTheTakenOnesAreLost();
   EXPECT_GT(guest_.Count(TMEM_COUNT_resets), 0u);
 }
+
+std::string NameOf(const ::testing::TestParamInfo<DoorbellKind>& info) {
+  return info.param == DoorbellKind::kMemory ? "Memory" : "Hypercall";
+}
+constexpr auto kKinds = {DoorbellKind::kMemory, DoorbellKind::kHypercall};
+INSTANTIATE_TEST_SUITE_P(Over, CoreAndStore, ::testing::ValuesIn(kKinds), NameOf);
+INSTANTIATE_TEST_SUITE_P(Over, InProcessRestart, ::testing::ValuesIn(kKinds), NameOf);
 
 }  // namespace
 }  // namespace tmem

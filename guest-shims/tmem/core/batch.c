@@ -120,12 +120,13 @@ static void watch_lanes(struct tmem_client *client, u64 lanes, int change)
  * @batch: batch
  * @lane: lane, locked
  *
- * It is rung for by tmem_batch_hand_over().
+ * It is rung for by tmem_batch_hand_over(). By hypercall the host begins when it is entered; what
+ * is not published by then can still be taken back.
  */
 void tmem_batch_publish(struct tmem_client *client, struct tmem_batch *batch,
 			struct tmem_lane *lane)
 {
-	if (batch->given_up)
+	if (batch->given_up || tmem_by_hypercall(client))
 		return;
 	tmem_announce(client, lane);
 	batch->unpublished &= ~(1ULL << lane->number);
@@ -175,8 +176,8 @@ static bool disown_late(struct tmem_client *client, struct tmem_batch *batch)
  * @batch: batch
  * @reason: for the counters
  *
- * Everything staged in those lanes rides along. A hypercall does it when it is waited for, which
- * the caller does next.
+ * Everything staged in those lanes rides along. By hypercall it goes when the caller waits, which
+ * it does next; if all was answered in this guest there is nothing to go for.
  */
 void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
 			  enum tmem_kick_reason reason)
@@ -186,9 +187,11 @@ void tmem_batch_hand_over(struct tmem_client *client, struct tmem_batch *batch,
 		disown_late(client, batch);
 		return;
 	}
+	batch->reason = reason;
+	if (tmem_by_hypercall(client) && all_done(batch))
+		return;
 	publish_lanes(client, batch->unpublished);
 	batch->unpublished = 0;
-	batch->reason = reason;
 	if (!tmem_by_hypercall(client))
 		tmem_client_ring(client, reason);
 }
@@ -428,6 +431,7 @@ void tmem_batch_give_slots(struct tmem_client *client, struct tmem_batch *batch)
 	}
 	batch->count = 0;
 	batch->lanes = 0;
+	batch->unpublished = 0;
 	batch->slept = false;
 	batch->given_up = false;
 }

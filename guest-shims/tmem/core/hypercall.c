@@ -8,8 +8,11 @@
  */
 #include "internal.h"
 
-/* A wait that long is for a host that is slow: this guest's other tasks may have the processor. */
-#define PENDINGS_IN_A_ROW 20U
+/*
+ * After so many milliseconds the host is slow, not busy with this: asking all the time would only
+ * keep this guest's other tasks, and its host, from the processor.
+ */
+#define PENDINGS_IN_A_ROW 3U
 
 /* What has changed with the last hypercall may be something for the worker. */
 static void follow_notices(struct tmem_client *client)

@@ -265,6 +265,40 @@ TEST_F(DataPath, ASlotThatDoesNotExistIsTheDaemonsToRefuse) {
   EXPECT_EQ(moved.count("pages_in") + moved.count("pages_out"), 0u);
 }
 
+// The daemon works on the channel's copy of a payload, without one of its own.
+TEST_F(DataPath, ASlotInFlightIsNotTakenAgain) {
+  WindowGuest guest(*vm_, *vcpu_);
+  const auto channel = Connect(guest);
+  ASSERT_TRUE(channel);
+  const auto payload = guest.view().lane(0).Slot(3);
+  const auto copy = channel->view().lane(0).Slot(3);
+  tmem_desc put{};
+  put.op = TMEM_OP_PUT;
+  put.value = 3;
+  tmem_desc get = put;
+  get.op = TMEM_OP_GET;
+  std::memset(payload.data(), 1, kPageBytes);
+  Post(guest, 0, put);
+  EXPECT_STREQ(ToString(guest.Kick(1)), "OK");
+  std::memset(payload.data(), 2, kPageBytes);
+  Post(guest, 0, put);
+  Post(guest, 0, get);
+  EXPECT_STREQ(ToString(guest.Kick(1)), "OK");
+  EXPECT_EQ(copy[0], std::byte{1}) << "a second put went over the first one's page";
+  EXPECT_EQ(channel->view().lane(0).Entry(1).value, ~std::uint64_t{0});
+  EXPECT_EQ(channel->view().lane(0).Entry(2).value, ~std::uint64_t{0});
+
+  (void)channel->TakeAndAnswer(0, TMEM_STATUS_OK);
+  (void)channel->TakeAndAnswer(0, TMEM_STATUS_BAD_SLOT);
+  (void)channel->TakeAndAnswer(0, TMEM_STATUS_OK);  // a hit, of no slot
+  EXPECT_STREQ(ToString(guest.CallAndWait(1)), "OK");
+  EXPECT_EQ(payload[0], std::byte{2});
+  Post(guest, 0, put);
+  EXPECT_STREQ(ToString(guest.Kick(1)), "OK");
+  EXPECT_EQ(channel->view().lane(0).Entry(3).value, 3u) << "it is free when its put is done";
+  EXPECT_EQ(copy[0], std::byte{2});
+}
+
 TEST_F(DataPath, CountersThatWentBackEndTheChannel) {
   struct Roll {
     const char* name;

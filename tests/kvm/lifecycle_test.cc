@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -235,6 +236,26 @@ TEST_F(Lifecycle, RegisteringAgainReplacesTheChannel) {
     last = std::move(channel);
     EXPECT_EQ(ReadCounters().at("channels"), 1u);
   }
+}
+
+// Each registration costs the daemon a mapping and a reset.
+TEST_F(Lifecycle, AGuestThatRegistersAllTheTimeIsPaced) {
+  WindowGuest guest(*vm_, *vcpu_);
+  int registered = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  auto end = begin;
+  for (; registered < 120; end = std::chrono::steady_clock::now()) {
+    guest.PrepareRegistration();
+    std::optional<kvm_tmem_guest> waiting;
+    while (!waiting) {
+      ASSERT_STREQ(ToString(guest.Register()), "PENDING");
+      waiting = daemon_->Next();
+    }
+    ++registered;
+  }
+  const double seconds = std::chrono::duration<double>(end - begin).count();
+  EXPECT_LE(registered, 50 * (std::floor(seconds) + 2)) << "in " << seconds << " s";
+  EXPECT_GE(seconds, 1.0);
 }
 
 // The VM is open in two processes and ends in the one that did not make it.

@@ -8,6 +8,8 @@
 #include "counters.h"
 
 DEFINE_PER_CPU(struct tmem_counts, tmem_counts);
+atomic64_t tmem_entry_max_ns;
+atomic64_t tmem_entry_run_max_ns;
 
 struct counter_file {
 	struct device_attribute attribute;
@@ -52,6 +54,18 @@ GAUGE_FILE(channels);
 GAUGE_FILE(guests_waiting);
 GAUGE_FILE(channel_bytes);
 
+#define MAXIMUM_FILE(name) \
+	static ssize_t name##_us_show(struct device *device, struct device_attribute *attribute, \
+				      char *text) \
+	{ \
+		return sysfs_emit(text, "%llu\n", \
+				  atomic64_read(&tmem_##name##_ns) / NSEC_PER_USEC); \
+	} \
+	static DEVICE_ATTR_RO(name##_us)
+
+MAXIMUM_FILE(entry_max);
+MAXIMUM_FILE(entry_run_max);
+
 #define COUNTER_ATTRIBUTE(name) (&name##_file.attribute.attr),
 #define REFUSAL_ATTRIBUTE(name, answer) COUNTER_ATTRIBUTE(refused_##name)
 #define UNANSWERED_ATTRIBUTE(name) COUNTER_ATTRIBUTE(refused_##name)
@@ -60,6 +74,8 @@ static struct attribute *counter_attributes[] = {
 	&dev_attr_channels.attr,
 	&dev_attr_guests_waiting.attr,
 	&dev_attr_channel_bytes.attr,
+	&dev_attr_entry_max_us.attr,
+	&dev_attr_entry_run_max_us.attr,
 	TMEM_EVENTS(COUNTER_ATTRIBUTE)
 	TMEM_REFUSALS(REFUSAL_ATTRIBUTE)
 	TMEM_UNANSWERED(UNANSWERED_ATTRIBUTE)

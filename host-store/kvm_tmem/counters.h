@@ -3,6 +3,7 @@
 #ifndef KVM_TMEM_COUNTERS_H
 #define KVM_TMEM_COUNTERS_H
 
+#include <linux/atomic.h>
 #include <linux/percpu.h>
 #include <linux/types.h>
 
@@ -74,6 +75,23 @@ static inline void tmem_count(enum tmem_count what)
 static inline void tmem_count_add(enum tmem_count what, u64 amount)
 {
 	this_cpu_add(tmem_counts.count[what], amount);
+}
+
+/* The longest call since the module was loaded, and the longest without its waits for a CPU. */
+extern atomic64_t tmem_entry_max_ns;
+extern atomic64_t tmem_entry_run_max_ns;
+
+/**
+ * tmem_note_max() - raises a maximum
+ * @max: since the module was loaded
+ * @value: seen now
+ */
+static inline void tmem_note_max(atomic64_t *max, s64 value)
+{
+	s64 seen = atomic64_read(max);
+
+	while (value > seen && !atomic64_try_cmpxchg(max, &seen, value))
+		;
 }
 
 /* For the misc device: the folder counters/. */

@@ -353,6 +353,16 @@ static bool is_refused(const struct kvm_vcpu *vcpu, u64 operation)
 	return true;
 }
 
+/* All that this thread has waited for a CPU since it began; without sched_info 0. */
+static u64 waited_for_cpu_ns(void)
+{
+#ifdef CONFIG_SCHED_INFO
+	return current->sched_info.run_delay;
+#else
+	return 0;
+#endif
+}
+
 /**
  * hypercall_act() - serves a hypercall with our number after KVM has seen it
  * @vcpu: the caller; the original has moved it past the instruction
@@ -370,15 +380,23 @@ void hypercall_act(struct kvm_vcpu *vcpu)
 		.writes = TMEM_ENTRY_WRITES,
 	};
 
+	u64 cpu_wait_ns = waited_for_cpu_ns();
+	ktime_t start;
+	s64 took_ns;
+
 	if (regs[VCPU_REGS_RAX] == (unsigned long)-KVM_EPERM)
 		tmem_count(TMEM_COUNT_refused_cpl);
 	if (regs[VCPU_REGS_RAX] != (unsigned long)-KVM_ENOSYS || is_refused(vcpu, entry.operation))
 		return;
 	tmem_count(TMEM_COUNT_hypercalls);
+	start = ktime_get();
 	entry.vm = vm_find(vcpu->kvm);
-	entry.deadline = ktime_add_ns(ktime_get(), TMEM_ENTRY_NS);
+	entry.deadline = ktime_add_ns(start, TMEM_ENTRY_NS);
 	if (regs[VCPU_REGS_RSI])
 		regs[VCPU_REGS_RAX] = hypercall_refuse(&entry, TMEM_COUNT_refused_bad_argument);
 	else
 		regs[VCPU_REGS_RAX] = dispatch(&entry);
+	took_ns = ktime_sub(ktime_get(), start);
+	tmem_note_max(&tmem_entry_max_ns, took_ns);
+	tmem_note_max(&tmem_entry_run_max_ns, took_ns - (waited_for_cpu_ns() - cpu_wait_ns));
 }

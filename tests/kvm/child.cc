@@ -3,6 +3,7 @@
 #include "tests/kvm/child.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -50,6 +51,7 @@ Child::Child(const std::function<void(Child&)>& body) {
     int code = 0;
     try {
       body(*this);
+      if (::testing::Test::HasFailure()) code = 1;
     } catch (const std::exception& error) {
       std::fprintf(stderr, "child: %s\n", error.what());
       code = 1;

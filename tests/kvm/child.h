@@ -11,7 +11,8 @@
 
 namespace tmem {
 
-// Runs `body` in a forked process, which ends with it (exit code 0; 1 if it threw), and at the
+// Runs `body` in a forked process, which ends with it (exit code 0; 1 if it threw or
+// an expectation failed there or, before the fork, here), and at the
 // latest with the object. Fork before the test has threads.
 class Child {
  public:

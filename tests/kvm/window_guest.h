@@ -62,6 +62,8 @@ class WindowGuest {
   // A guest that speaks the whole protocol over this window; each ring is a REGISTER or a CALL of
   // all lanes until it is answered. One at a time.
   TestGuest& speaker();
+  // The next one begins with counters of 0, as after a registration.
+  void ForgetSpeaker() { speaker_.reset(); }
   tmem_hypercall_answer last_answer() const { return last_answer_; }
 
  private:

@@ -220,6 +220,8 @@ def phase_torture(phase):
 def phase_lab(phase):
     """Guests under KVM, in a host of the lab's own, by hypercall."""
     phase.runner("tests/lab/check_l1.py")
+    if phase.step("kvm_test builds", "scripts/build.sh", "release", "kvm_test", "tmemd", "tmemctl"):
+        phase.runner("tests/kvm/check.py")
     guest_runner(phase, "tests/lab/check.sh", "--lab")
     phase.runner("tests/torture/torture.py", "--lab", "--cpus", "1", "--duration-s", "30")
     phase.step("bench/guest-bench streaming in the lab", "bench/guest-bench", "streaming",

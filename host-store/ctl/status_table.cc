@@ -60,12 +60,37 @@ std::string PoolLines(const json& status) {
                      " pages, " + Size(status, "landing_bytes") + " landing, " +
                      Size(status, "metadata_bytes") + " index, " + Size(status, "reserved_bytes") +
                      " windows, " + Size(status, "overhead_bytes") + " daemon\n";
+  const std::uint64_t module_bytes = Number(status, "pool_limit_bytes");
+  if (module_bytes != 0) text += "module   allows " + FormatSize(module_bytes) + "\n";
   text += "swap     " + Size(status, "pool_min_bytes") + " kept for swapped-out pages\n";
   text += "pages    " + Count(pages) + " (" + FormatSize(pages * 4096) +
           " of guest memory): " + Count(Number(pool, "same_filled")) + " same-filled, " +
           Count(Number(pool, "duplicates")) + " duplicates, " + Count(Number(pool, "compressed")) +
           " compressed, " + Count(Number(pool, "raw")) + " raw\n";
   return text;
+}
+
+// Over which doorbell, or that it is not.
+std::string Connected(const json& guest) {
+  if (guest.value("leaving", false)) return "leaving";
+  if (!guest.value("connected", false)) return "no";
+  const std::string doorbell = Text(guest, "doorbell");
+  return doorbell == "-" ? "yes" : doorbell;
+}
+
+// Who the guests are that came by rule, and how many were refused.
+std::string HypercallLines(const json& status) {
+  if (!status.contains("hypercall")) return "";
+  const json hypercall = status.value("hypercall", json::object());
+  std::string text = "\nhypercall doorbell: " + Text(hypercall, "state") + ", " +
+                     Count(Number(status, "refused_guests")) + " guests refused\n";
+  std::vector<Row> rows = {{"guest", "uid", "process", "label", "cgroup"}};
+  for (const json& guest : status.value("guests", json::array())) {
+    if (Text(guest, "doorbell") != "hypercall") continue;
+    rows.push_back({Text(guest, "name"), Count(Number(guest, "uid")), Count(Number(guest, "pid")),
+                    Text(guest, "label"), Text(guest, "cgroup")});
+  }
+  return rows.size() == 1 ? text : text + Layout(rows);
 }
 
 }  // namespace
@@ -76,14 +101,14 @@ std::string StatusTable(const json& status) {
   for (const json& guest : status.value("guests", json::array())) {
     const json counters = guest.value("counters", json::object());
     rows.push_back(
-        {Text(guest, "name"), Text(guest, "domain"), guest.value("connected", false) ? "yes" : "no",
+        {Text(guest, "name"), Text(guest, "domain"), Connected(guest),
          FormatSize(Number(guest, "ephemeral_pages") * 4096),
          FormatSize(Number(guest, "persistent_pages") * 4096), Count(Number(guest, "credits")),
          Count(Number(counters, "puts_ok")), Count(Number(counters, "gets_hit")),
          Count(Number(counters, "gets_miss")), Count(Number(counters, "pages_evicted")),
          Count(Number(counters, "rings_received")), Count(Number(counters, "cpu_ns") / 1'000'000)});
   }
-  return PoolLines(status) + "\n" + Layout(rows);
+  return PoolLines(status) + "\n" + Layout(rows) + HypercallLines(status);
 }
 
 }  // namespace tmem

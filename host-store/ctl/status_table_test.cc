@@ -26,8 +26,28 @@ TEST(StatusTable, ShowsUnitsAndOneRowAGuest) {
   EXPECT_THAT(table, ContainsRegex("vm2 +- +no"));
 }
 
+TEST(StatusTable, ShowsWhoCameByRule) {
+  const auto status = nlohmann::json::parse(R"({
+    "limit_bytes": 67108864, "pool_limit_bytes": 67108864, "refused_guests": 3,
+    "hypercall": {"state": "open"},
+    "guests": [
+      {"name": "vm1", "connected": true, "doorbell": "hypercall", "uid": 77, "pid": 4711,
+       "label": "qemu", "cgroup": "/machine/vm1"},
+      {"name": "vm2", "connected": true, "doorbell": "ivshmem", "uid": 78, "pid": 4712},
+      {"name": "vm3", "connected": false, "leaving": true, "doorbell": ""}
+    ]})");
+  const std::string table = StatusTable(status);
+  EXPECT_THAT(table, HasSubstr("module   allows 64.0 MiB"));
+  EXPECT_THAT(table, HasSubstr("hypercall doorbell: open, 3 guests refused"));
+  EXPECT_THAT(table, ContainsRegex("vm1 +- +hypercall"));
+  EXPECT_THAT(table, ContainsRegex("vm2 +- +ivshmem"));
+  EXPECT_THAT(table, ContainsRegex("vm3 +- +leaving"));
+  EXPECT_THAT(table, ContainsRegex("vm1 +77 +4711 +qemu +/machine/vm1"));
+}
+
 TEST(StatusTable, TakesAnythingWithoutFalling) {
-  for (const char* text : {"{}", R"({"guests": [{}]})", R"({"used_bytes": "x", "pool": {}})"}) {
+  for (const char* text : {"{}", R"({"guests": [{}]})", R"({"used_bytes": "x", "pool": {}})",
+                           R"({"hypercall": 3, "guests": [{"doorbell": 7, "leaving": false}]})"}) {
     EXPECT_FALSE(StatusTable(nlohmann::json::parse(text)).empty()) << text;
   }
 }

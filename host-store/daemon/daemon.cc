@@ -63,20 +63,26 @@ bool HasRules(const DaemonConfig& config) {
 }
 
 // Null where there is none and none is needed.
-Result<std::unique_ptr<KvmTmemDevice>> OpenDeviceAtStart(const DaemonConfig& config) {
+Result<std::unique_ptr<KvmTmemDevice>> OpenDeviceAtStart(const DaemonConfig& config,
+                                                         const Daemon::OpenDevice& open) {
   if (config.kvm_tmem == KvmTmemUse::kOff || !HasRules(config)) {
     return std::unique_ptr<KvmTmemDevice>();
   }
-  Result<std::unique_ptr<KvmTmemDevice>> device = OpenKvmTmemDevice(config.kvm_tmem_path);
+  Result<std::unique_ptr<KvmTmemDevice>> device = open();
   if (device || config.kvm_tmem == KvmTmemUse::kRequired) return device;
   return std::unique_ptr<KvmTmemDevice>();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& given, const Clock& clock) {
+Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& config, const Clock& clock) {
+  return Create(config, clock, [path = config.kvm_tmem_path] { return OpenKvmTmemDevice(path); });
+}
+
+Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& given, const Clock& clock,
+                                               OpenDevice open_device) {
   if (Result<void> run_dir = CheckRunDir(given.run_dir); !run_dir) return run_dir.error();
-  Result<std::unique_ptr<KvmTmemDevice>> device = OpenDeviceAtStart(given);
+  Result<std::unique_ptr<KvmTmemDevice>> device = OpenDeviceAtStart(given, open_device);
   if (!device) return std::move(device).error();
   std::uint64_t pool_limit_bytes = 0;
   if (*device != nullptr) {
@@ -98,15 +104,17 @@ Result<std::unique_ptr<Daemon>> Daemon::Create(const DaemonConfig& given, const 
   options.max_guests = static_cast<std::uint32_t>(config->guests.size());
   Result<std::unique_ptr<Store>> store = Store::Create(options);
   if (!store) return std::move(store).error();
-  std::unique_ptr<Daemon> daemon(new Daemon(*config, clock, std::move(*loop), std::move(*store)));
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(*config, clock, std::move(open_device), std::move(*loop), std::move(*store)));
   if (Result<void> started = daemon->Start(std::move(*device)); !started) return started.error();
   return daemon;
 }
 
-Daemon::Daemon(const DaemonConfig& config, const Clock& clock, std::unique_ptr<EventLoop> loop,
-               std::unique_ptr<Store> store)
+Daemon::Daemon(const DaemonConfig& config, const Clock& clock, OpenDevice open_device,
+               std::unique_ptr<EventLoop> loop, std::unique_ptr<Store> store)
     : config_(config),
       clock_(clock),
+      open_device_(std::move(open_device)),
       start_ns_(clock.NowNs()),
       loop_(std::move(loop)),
       store_(std::move(store)),
@@ -162,7 +170,7 @@ Result<void> Daemon::Listen(std::unique_ptr<KvmTmemDevice> device) {
   HypercallListener::Options options{
       .places = {},
       .max_window_bytes = config_.window.window_bytes,
-      .open = [path = config_.kvm_tmem_path] { return OpenKvmTmemDevice(path); },
+      .open = open_device_,
       .on_pool_limit = [this](std::uint64_t bytes) { OnPoolLimit(bytes); }};
   for (std::size_t i = 0; i < ports_.size(); ++i) {
     options.places.push_back({config_.guests[i].rule, ports_[i].get()});
@@ -213,7 +221,7 @@ Result<void> Daemon::Run(int signal_fd) {
       loop_->Watch(signal_fd, EPOLLIN, [this](std::uint32_t) { loop_->Stop(); });
   if (!watch) return watch.error();
   spdlog::info("{}: {} guests, limit {}, {} for swapped-out pages, {} workers, sockets in {}",
-               kVersionText, config_.guests.size(), FormatSize(config_.limit_bytes),
+               kVersionText, config_.guests.size(), FormatSize(store_->limit_bytes()),
                FormatSize(config_.pool_min_bytes), config_.workers, config_.run_dir);
   loop_->Run();
   spdlog::info("stopping");

@@ -24,9 +24,14 @@ namespace tmem {
 // windows. Thread rule: one thread.
 class Daemon {
  public:
+  using OpenDevice = HypercallListener::OpenDevice;
+
   // Everything is reserved and every socket listens when it returns. Error kAlreadyExists: another
   // daemon serves the run directory.
   static Result<std::unique_ptr<Daemon>> Create(const DaemonConfig& config, const Clock& clock);
+  // The same with another way to the host module, for tests.
+  static Result<std::unique_ptr<Daemon>> Create(const DaemonConfig& config, const Clock& clock,
+                                                OpenDevice open_device);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -35,8 +40,8 @@ class Daemon {
   Result<void> Run(int signal_fd);
 
  private:
-  Daemon(const DaemonConfig& config, const Clock& clock, std::unique_ptr<EventLoop> loop,
-         std::unique_ptr<Store> store);
+  Daemon(const DaemonConfig& config, const Clock& clock, OpenDevice open_device,
+         std::unique_ptr<EventLoop> loop, std::unique_ptr<Store> store);
   Result<void> Start(std::unique_ptr<KvmTmemDevice> device);
   Result<void> StartGuests();
   Result<void> Listen(std::unique_ptr<KvmTmemDevice> device);
@@ -46,6 +51,7 @@ class Daemon {
 
   const DaemonConfig config_;
   const Clock& clock_;
+  const OpenDevice open_device_;
   const std::uint64_t start_ns_;
   const std::unique_ptr<EventLoop> loop_;
   const std::unique_ptr<Store> store_;

@@ -34,10 +34,11 @@ class HypercallListener {
     GuestRule rule;
     GuestPort* port;
   };
+  using OpenDevice = std::function<Result<std::unique_ptr<KvmTmemDevice>>()>;
   struct Options {
     std::vector<Place> places;
     std::uint64_t max_window_bytes;
-    std::function<Result<std::unique_ptr<KvmTmemDevice>>()> open;
+    OpenDevice open;
     // Once a second; 0: the daemon decides itself.
     std::function<void(std::uint64_t pool_limit_bytes)> on_pool_limit;
   };

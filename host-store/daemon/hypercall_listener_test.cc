@@ -307,10 +307,10 @@ TEST_F(HypercallListenerTest, TheDeviceMayComeLaterAndGo) {
 
 TEST_F(HypercallListenerTest, ThePoolLimitIsAskedForAgainAndAgain) {
   AddPort("a,uid=77");
-  module_.info.pool_limit_bytes = 40 * kMiB;
+  module_.pool_limit_bytes = 40 * kMiB;
   Listen();
   listener_->Tick();
-  module_.info.pool_limit_bytes = 30 * kMiB;
+  module_.pool_limit_bytes = 30 * kMiB;
   listener_->Tick();
   EXPECT_EQ(limits_, (std::vector<std::uint64_t>{40 * kMiB, 40 * kMiB, 30 * kMiB}));
   EXPECT_EQ(listener_->Status()["pool_limit_bytes"], 30 * kMiB);

@@ -29,15 +29,21 @@ class TestKvmTmem::Device final : public KvmTmemDevice {
   explicit Device(TestKvmTmem& module) : module_(module) { module_.open_ = true; }
   ~Device() override {
     module_.open_ = false;
+    MutexLock lock(module_.mutex_);
     module_.sides_.clear();
   }
 
   int fd() const override { return module_.readable_.get(); }
   Result<kvm_tmem_info> Info() const override {
     if (std::exchange(module_.info_fails, false)) return Error{ErrorCode::kSystem, "info"};
-    return module_.info;
+    return kvm_tmem_info{.version = KVM_TMEM_DEVICE_VERSION,
+                         .max_guests = 64,
+                         .pool_limit_bytes = module_.pool_limit_bytes,
+                         .max_window_bytes = 16u << 20,
+                         .hypercall = 1};
   }
   Result<std::optional<kvm_tmem_guest>> Next() override {
+    MutexLock lock(module_.mutex_);
     if (module_.waiting_.empty()) {
       eventfd_t ignored = 0;
       (void)::eventfd_read(module_.readable_.get(), &ignored);
@@ -50,7 +56,10 @@ class TestKvmTmem::Device final : public KvmTmemDevice {
   Result<Channel> Accept(const kvm_tmem_guest& guest, int kick_fd) override {
     return module_.Accept(guest, kick_fd);
   }
-  void Refuse(std::uint64_t channel) override { module_.refused_.push_back(channel); }
+  void Refuse(std::uint64_t channel) override {
+    MutexLock lock(module_.mutex_);
+    module_.refused_.push_back(channel);
+  }
 
  private:
   TestKvmTmem& module_;
@@ -66,7 +75,10 @@ Result<std::unique_ptr<KvmTmemDevice>> TestKvmTmem::Open() {
 kvm_tmem_guest TestKvmTmem::Register(std::uint64_t vm, std::uint32_t uid, const std::string& cgroup,
                                      std::uint64_t window_bytes) {
   kvm_tmem_guest guest{};
-  guest.channel = ++last_channel_;
+  {
+    MutexLock lock(mutex_);
+    guest.channel = ++last_channel_;
+  }
   guest.vm = vm;
   guest.window_bytes = window_bytes;
   guest.uid = uid;
@@ -78,6 +90,7 @@ kvm_tmem_guest TestKvmTmem::Register(std::uint64_t vm, std::uint32_t uid, const 
 }
 
 void TestKvmTmem::Register(const kvm_tmem_guest& guest) {
+  MutexLock lock(mutex_);
   waiting_.push_back(guest);
   (void)::eventfd_write(readable_.get(), 1);
 }
@@ -101,6 +114,7 @@ Result<KvmTmemDevice::Channel> TestKvmTmem::Accept(const kvm_tmem_guest& guest, 
   std::memcpy(memory->data(), &written, sizeof written);
   WindowMemory mapped = WindowMemory::MapShared(memory->fd(), guest.window_bytes).value();
   auto rings = std::make_shared<std::atomic<std::uint64_t>>(0);
+  MutexLock lock(mutex_);
   sides_[guest.channel] = {.memory = memory,
                            .kick = std::make_shared<UniqueFd>(::dup(kick_fd)),
                            .end = std::move(end),
@@ -109,7 +123,23 @@ Result<KvmTmemDevice::Channel> TestKvmTmem::Accept(const kvm_tmem_guest& guest, 
                                 std::make_shared<Bell>(rings)};
 }
 
+std::vector<std::uint64_t> TestKvmTmem::refused() const {
+  MutexLock lock(mutex_);
+  return refused_;
+}
+
+std::uint64_t TestKvmTmem::rings(const kvm_tmem_guest& guest) const {
+  MutexLock lock(mutex_);
+  return *sides_.at(guest.channel).rings;
+}
+
+void TestKvmTmem::HangUp(const kvm_tmem_guest& guest) {
+  MutexLock lock(mutex_);
+  sides_.erase(guest.channel);
+}
+
 bool TestKvmTmem::serves(const kvm_tmem_guest& guest) const {
+  MutexLock lock(mutex_);
   const auto found = sides_.find(guest.channel);
   if (found == sides_.end()) return false;
   pollfd end{found->second.end.get(), 0, 0};
@@ -118,7 +148,8 @@ bool TestKvmTmem::serves(const kvm_tmem_guest& guest) const {
 
 // Keeps memory and doorbell for as long as the side is used, as a VM does that has not yet ended.
 TestGuest TestKvmTmem::Side(const kvm_tmem_guest& guest) {
-  const GuestEnd& side = At(guest);
+  MutexLock lock(mutex_);
+  const GuestEnd& side = sides_.at(guest.channel);
   return TestGuest(side.memory->data(), [memory = side.memory, kick = side.kick] {
     (void)::eventfd_write(kick->get(), 1);
   });

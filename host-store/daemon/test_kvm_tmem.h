@@ -12,22 +12,19 @@
 #include <string>
 #include <vector>
 
+#include "host-store/base/mutex.h"
 #include "host-store/doorbell/kvm_tmem_device.h"
 #include "host-store/window/test_guest.h"
 
 namespace tmem {
 
-// Thread rule: one thread, but for the count of rings.
+// Thread rule: one for the daemon's side and one for the test's.
 class TestKvmTmem {
  public:
   TestKvmTmem();
 
-  // What the module tells, and how it fails; to be changed by the test.
-  kvm_tmem_info info{.version = KVM_TMEM_DEVICE_VERSION,
-                     .max_guests = 64,
-                     .pool_limit_bytes = 0,
-                     .max_window_bytes = 16u << 20,
-                     .hypercall = 1};
+  std::atomic<std::uint64_t> pool_limit_bytes{0};
+  // How it fails; to be changed while nothing goes on.
   std::string absent;       // why the device cannot be opened; empty: it can
   bool info_fails = false;  // the next INFO
   bool stale = false;       // no guest waits any more when it is accepted
@@ -42,14 +39,14 @@ class TestKvmTmem {
   kvm_tmem_guest Register(std::uint64_t vm, std::uint32_t uid, const std::string& cgroup,
                           std::uint64_t window_bytes = 4u << 20);
   void Register(const kvm_tmem_guest& guest);
-  const std::vector<std::uint64_t>& refused() const { return refused_; }
+  std::vector<std::uint64_t> refused() const;
 
   // The guest's side of a channel that was accepted and has not ended.
   bool serves(const kvm_tmem_guest& guest) const;
   TestGuest Side(const kvm_tmem_guest& guest);
-  std::uint64_t rings(const kvm_tmem_guest& guest) const { return *At(guest).rings; }
+  std::uint64_t rings(const kvm_tmem_guest& guest) const;
   // As when its VM ends.
-  void HangUp(const kvm_tmem_guest& guest) { sides_.erase(guest.channel); }
+  void HangUp(const kvm_tmem_guest& guest);
 
  private:
   class Device;
@@ -60,15 +57,15 @@ class TestKvmTmem {
     UniqueFd end;  // of a pair whose other one the daemon has
     std::shared_ptr<std::atomic<std::uint64_t>> rings;
   };
-  const GuestEnd& At(const kvm_tmem_guest& guest) const { return sides_.at(guest.channel); }
   Result<KvmTmemDevice::Channel> Accept(const kvm_tmem_guest& guest, int kick_fd);
 
   const UniqueFd readable_;
-  bool open_ = false;
-  std::uint64_t last_channel_ = 0;
-  std::deque<kvm_tmem_guest> waiting_;
-  std::vector<std::uint64_t> refused_;
-  std::map<std::uint64_t, GuestEnd> sides_;
+  std::atomic<bool> open_{false};
+  mutable Mutex mutex_;
+  std::uint64_t last_channel_ TMEM_GUARDED_BY(mutex_) = 0;
+  std::deque<kvm_tmem_guest> waiting_ TMEM_GUARDED_BY(mutex_);
+  std::vector<std::uint64_t> refused_ TMEM_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, GuestEnd> sides_ TMEM_GUARDED_BY(mutex_);
 };
 
 }  // namespace tmem

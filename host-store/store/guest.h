@@ -55,6 +55,7 @@ struct Guest {
   uint32_t slot = 0;
   std::string name;
   std::string domain_label;
+  uint32_t weight = 1;
   Domain* domain = nullptr;
   Mutex control;
   std::array<Pool, TMEM_MAX_POOLS> pools;

@@ -89,7 +89,8 @@ struct FlushProgress {
 struct GuestOptions {
   std::string name;
   std::string domain;  // trust domain: pages are shared inside it only; empty = a domain of its own
-  std::uint32_t weight = 1;  // its share of the workers' time, against other guests' weights
+  // Its share of the workers' time and of ephemeral memory, against other guests' weights; from 1.
+  std::uint32_t weight = 1;
 };
 
 struct StoreOptions {

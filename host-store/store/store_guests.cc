@@ -80,6 +80,7 @@ Result<GuestId> Store::Impl::AddGuest(const GuestOptions& options) {
   guest->slot = slot;
   guest->name = options.name;
   guest->domain_label = options.domain.empty() ? options.name : options.domain;
+  guest->weight = std::max(options.weight, 1u);
   guest->domain = *domain;
   for (const Lifetime lifetime : {Lifetime::kEphemeral, Lifetime::kPersistent}) {
     for (const auto& shard : indexes_[IndexOf(lifetime)].shards) {

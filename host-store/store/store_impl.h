@@ -124,7 +124,7 @@ class Store::Impl {
 
   // Room.
   struct Weight {
-    int64_t bytes;
+    int64_t bytes;  // held, for a guest's share of 1
     uint32_t slot;
     bool operator<(const Weight& other) const {
       return bytes != other.bytes ? bytes < other.bytes : slot < other.slot;

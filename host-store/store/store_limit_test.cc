@@ -77,6 +77,20 @@ TEST_F(StoreLimit, P4_TheGuestMostOverItsShareGivesWay) {
   EXPECT_GT(EphemeralPages(guest_), 1000u);
 }
 
+TEST_F(StoreLimit, P4_SharesFollowTheWeights) {
+  const GuestId other = store_->AddGuest({.name = "other", .domain = "", .weight = 3}).value();
+  const PoolHandle others = CreatePool(other, PoolKind::kEphemeral);
+  for (uint64_t i = 0; i < 12'000; ++i) {
+    const PageBytes page = MakePage(i, Fill::kRandom);
+    store_->Put(other, Key(others, i), PageView(page), 0);
+    Put(ephemeral_, i, MakePage(i + 50'000, Fill::kRandom));
+    if (i % 16 == 0) SettleAll();
+  }
+  const auto held = static_cast<double>(EphemeralPages(guest_));
+  EXPECT_GT(held, 300.0);
+  EXPECT_NEAR(static_cast<double>(EphemeralPages(other)) / held, 3.0, 0.5);
+}
+
 // A hostile guest's favourite: keys without bytes, each in an object of its own, cost the index 256
 // bytes each. They count as its own, so it is its own pages that go, not those of a lighter guest.
 TEST_F(StoreLimit, P4_SparseKeysWithoutBytesPushOutNobodyElsesPages) {

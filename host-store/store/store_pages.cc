@@ -412,9 +412,8 @@ Store::Impl::Weight Store::Impl::HeaviestBelow(const Weight& than) const {
     GuestUse guest(entries_[slot]);
     if (!guest) continue;
     // Records too: a guest with keys of no bytes, or in objects of their own, is not free.
-    const Weight weight{
-        .bytes = guest->bytes[kEphemeral].load() + guest->record_bytes[kEphemeral].load(),
-        .slot = slot};
+    const int64_t bytes = guest->bytes[kEphemeral].load() + guest->record_bytes[kEphemeral].load();
+    const Weight weight{.bytes = bytes / guest->weight, .slot = slot};
     if (weight.bytes > 0 && weight < than && (heaviest.slot == UINT32_MAX || heaviest < weight)) {
       heaviest = weight;
     }
@@ -422,8 +421,8 @@ Store::Impl::Weight Store::Impl::HeaviestBelow(const Weight& than) const {
   return heaviest;
 }
 
-// Evicts a few of the oldest ephemeral pages of the guest that is most over its share; with equal
-// weights that is the one that holds most. Lighter guests follow if nothing of its can go: its
+// Evicts a few of the oldest ephemeral pages of the guest that is most over its share: the one that
+// holds most for its weight. Lighter guests follow if nothing of its can go: its
 // pages may all be on their way in or out. False when there is nothing to evict.
 bool Store::Impl::EvictSome() {
   Weight weight{.bytes = INT64_MAX, .slot = UINT32_MAX};

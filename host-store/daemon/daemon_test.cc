@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+// The daemon in this process, with a double of the host module: what only the whole of it does.
+#include "host-store/daemon/daemon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <thread>
+
+#include "host-store/ctl/control_client.h"
+#include "host-store/daemon/test_kvm_tmem.h"
+#include "host-store/doorbell/test_directory.h"
+
+namespace tmem {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::uint64_t kMiB = 1u << 20;
+
+class DaemonTest : public testing::Test {
+ protected:
+  DaemonTest() : stop_(::eventfd(0, EFD_CLOEXEC)) {
+    config_.limit_bytes = 64 * kMiB;
+    config_.run_dir = directory_.path();
+    config_.guests.push_back(ParseGuest("a,uid=77").value());
+    config_ = CheckConfig(config_).value();
+  }
+  ~DaemonTest() override { Stop(); }
+
+  Result<std::unique_ptr<Daemon>> Create() {
+    return Daemon::Create(config_, clock_, [this] { return module_.Open(); });
+  }
+  void Start() {
+    daemon_ = Create().value();
+    thread_ = std::thread([this] { ran_ = daemon_->Run(stop_.get()).ok(); });
+  }
+  void Stop() {
+    if (!thread_.joinable()) return;
+    (void)::eventfd_write(stop_.get(), 1);
+    thread_.join();
+    EXPECT_TRUE(ran_);
+    daemon_.reset();
+  }
+  nlohmann::json Status() const { return AskDaemon(directory_.path(), "status").value(); }
+  bool Eventually(const std::function<bool(const nlohmann::json&)>& condition) const {
+    for (int i = 0; i < 2'000; ++i) {
+      if (condition(Status())) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  const TestDirectory directory_;
+  const UniqueFd stop_;
+  SteadyClock clock_;
+  TestKvmTmem module_;
+  DaemonConfig config_;
+  std::unique_ptr<Daemon> daemon_;
+  std::thread thread_;
+  bool ran_ = false;
+};
+
+// The operator lowers pool_limit_mb while the pool is full: obeyed within about a second, and kept.
+TEST_F(DaemonTest, ALowerPoolLimitIsObeyedAtRunTime) {
+  const kvm_tmem_guest vm = module_.Register(1, 77, "/x");
+  Start();
+  ASSERT_TRUE(Eventually([](const auto& status) { return status["guests"][0]["connected"]; }));
+  TestGuest guest = module_.Side(vm);
+  ASSERT_EQ(guest.Register(), TMEM_STATUS_OK);
+  const std::uint64_t pool = guest.CreatePool(TMEM_POOL_EPHEMERAL);
+  const auto push = [&](std::uint64_t pages) {
+    for (std::uint64_t i = 0; i < pages; ++i) {
+      (void)guest.Put({pool, 1, i}, MakeTestPage(i, TestPageKind::kRandom));
+    }
+  };
+  push(16'000);
+  EXPECT_GT(Status()["used_bytes"], 50 * kMiB);
+  EXPECT_EQ(Status()["limit_bytes"], 64 * kMiB);
+  EXPECT_EQ(Status()["pool_limit_bytes"], 0);
+  module_.pool_limit_bytes = 40 * kMiB;
+  EXPECT_TRUE(Eventually([](const auto& status) {
+    return status["limit_bytes"] == 40 * kMiB && status["used_bytes"] <= 40 * kMiB;
+  }));
+  EXPECT_EQ(Status()["pool_limit_bytes"], 40 * kMiB);
+  EXPECT_EQ(Status()["memory_limit_bytes"], 64 * kMiB);
+  for (int round = 0; round < 4; ++round) {
+    push(2'000);
+    EXPECT_LE(Status()["used_bytes"], 40 * kMiB);
+  }
+  EXPECT_EQ(Status()["limit_bytes"], 40 * kMiB);
+  module_.pool_limit_bytes = 0;
+  EXPECT_TRUE(Eventually([](const auto& status) { return status["limit_bytes"] == 64 * kMiB; }));
+}
+
+TEST_F(DaemonTest, AtTheStartThePoolLimitBoundsWhatSwapMayRelyOn) {
+  module_.pool_limit_bytes = 40 * kMiB;
+  Start();
+  EXPECT_EQ(Status()["limit_bytes"], 40 * kMiB);
+  EXPECT_EQ(Status()["pool_min_bytes"], 20 * kMiB);
+  EXPECT_EQ(Status()["refused_guests"], 0);
+}
+
+TEST_F(DaemonTest, APoolLimitBelowWhatSwapWasPromisedIsAnErrorAtTheStart) {
+  module_.pool_limit_bytes = 40 * kMiB;
+  config_.given_pool_min_bytes = 32 * kMiB;
+  const auto refused = Create();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("pool_limit_mb"));
+  EXPECT_THAT(refused.error().message, HasSubstr("--pool-min 32.0 MiB is too large"));
+  module_.pool_limit_bytes = 6 * kMiB;
+  config_.given_pool_min_bytes = 0;
+  EXPECT_FALSE(Create().ok());
+}
+
+TEST_F(DaemonTest, WithoutTheModuleItStartsUnlessItIsRequired) {
+  module_.absent = "there is no module";
+  config_.kvm_tmem = KvmTmemUse::kRequired;
+  const auto refused = Create();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("there is no module"));
+  config_.kvm_tmem = KvmTmemUse::kAuto;
+  Start();
+  EXPECT_THAT(Status()["hypercall"]["state"].get<std::string>(), HasSubstr("there is no module"));
+}
+
+TEST_F(DaemonTest, SwitchedOffItLeavesTheModuleAlone) {
+  config_.kvm_tmem = KvmTmemUse::kOff;
+  Start();
+  EXPECT_FALSE(module_.is_open());
+  EXPECT_FALSE(Status().contains("hypercall"));
+}
+
+TEST_F(DaemonTest, StoppingDisconnectsTheGuestsAndClosesTheDevice) {
+  const kvm_tmem_guest vm = module_.Register(1, 77, "/x");
+  Start();
+  ASSERT_TRUE(Eventually([](const auto& status) { return status["guests"][0]["connected"]; }));
+  EXPECT_TRUE(module_.is_open());
+  Stop();
+  EXPECT_FALSE(module_.serves(vm));
+  EXPECT_FALSE(module_.is_open());
+}
+
+}  // namespace
+}  // namespace tmem

@@ -8,8 +8,9 @@ _NONE, _IVSHMEM, _HYPERCALL = "none", "ivshmem", "hypercall"
 _HALVES = {"streaming": [lambda passes: passes[:1], lambda passes: passes[1:]],
            "swap": [lambda passes: [one for one in passes if one["kind"] == "fill"],
                     lambda passes: [one for one in passes if one["kind"] == "verify"]]}
-# Of issue and contract: hypercalls a page put, a page got, and for keys never put.
-_MOST = {"put": "<= 0.0625", "get": "<= 0.125"}
+# Hypercalls a page. Swap-in faults in runs of at most eight pages, and often of fewer.
+_MOST = {"streaming": {"put": "<= 0.0625", "get": "<= 0.125"},
+         "swap": {"put": "<= 0.0625", "get": "<= 0.25"}}
 
 
 def is_comparison(report):
@@ -99,7 +100,7 @@ def figures(report):
     runs = Runs(report["runs"]).of(doorbell=_HYPERCALL)
     for workload in _HALVES:
         of_workload = runs.of(workload=workload)
-        for operation, most in _MOST.items() if of_workload else []:
+        for operation, most in _MOST[workload].items() if of_workload else []:
             rows.append(Figure(
                 f"{workload}: hypercalls of a page {operation}",
                 of_workload.greatest(lambda run, of=operation: run["doorbells"][of]), "", most))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Which kernel the lab's KVM host runs: Debian's, or with TMEM_LAB_HOST=debug one full of checks."""
+"""Which kernel the lab's KVM host runs: Debian's, with TMEM_LAB_HOST=debug one full of checks."""
 
 import os
 

@@ -18,7 +18,6 @@ import time
 from lab import console, host_kernel, initramfs, paths, processes
 
 _MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "kvm-amd"]
-_BOOT_TIMEOUT_S = 120
 _PORTS = ("out", "err", "status")
 # What a command here may be told by its environment.
 _ENVIRONMENT = ("TMEM_", "TMEMD", "TMEMCTL", "LANG", "LC_", "HOME")
@@ -125,7 +124,7 @@ class L1(processes.Supervised):
 
     def _serve(self, sinks, timeout_s):
         """Copies what the ports bring until the command has ended."""
-        deadline = self._begin + _BOOT_TIMEOUT_S
+        deadline = self._begin + host_kernel.kernel().boot_timeout_s
         by_socket = {connection: port for port, connection in self._connections.items()}
         code = None
         while by_socket:

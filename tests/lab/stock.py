@@ -33,6 +33,7 @@ class Kernel:
 
     directory: pathlib.Path
     last_steps = ()  # commands of the shell, after the job
+    boot_timeout_s = 120
 
     @property
     def release(self):

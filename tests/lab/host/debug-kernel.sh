@@ -3,8 +3,8 @@
 # Builds the lab's KVM host kernel with lockdep, KASAN and kmemleak: Debian's Linux 6.1 source and
 # debug.config. Takes half an hour on two cores, once; for runs by hand (docs/testing.md).
 #
-#   debug-kernel.sh   builds if it has to, and prints the directory: vmlinux in it boots, and modules
-#                     are built with `make -C DIRECTORY M=...`
+#   debug-kernel.sh   builds if it has to, and prints the directory: its bzImage boots, and modules are
+#                     built with `make -C DIRECTORY M=...`
 set -euo pipefail
 export LC_ALL=C
 
@@ -40,7 +40,7 @@ if [[ ! -f $tree/.complete ]]; then
     grep -qxF "$option" "$tree/.config" || die "$option of debug.config did not take effect"
   done < <(grep '^CONFIG_' "$fragment")
   say "compiling with $(nproc) jobs, log in $tree/build.log"
-  make -C "$tree" -j "${TMEM_JOBS:-$(nproc)}" LOCALVERSION=-tmem-debug vmlinux modules \
+  make -C "$tree" -j "${TMEM_JOBS:-$(nproc)}" LOCALVERSION=-tmem-debug bzImage modules \
     > "$tree/build.log" 2>&1 || {
     tail -n 20 "$tree/build.log" >&2
     die 'failed'

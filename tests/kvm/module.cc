@@ -18,7 +18,8 @@ namespace tmem {
 namespace {
 
 constexpr const char* kCounters = "/sys/class/misc/kvm_tmem/counters";
-constexpr const char* kLevels[] = {"channels", "channel_bytes", "guests_waiting"};
+constexpr const char* kLevels[] = {"channels", "channel_bytes", "guests_waiting", "entry_max_us",
+                                   "entry_run_max_us"};
 
 bool IsSet(const char* name) {
   const char* value = std::getenv(name);

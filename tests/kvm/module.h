@@ -26,7 +26,7 @@ int UnloadModule();
 using Counters = std::map<std::string, std::uint64_t>;
 // All of /sys/class/misc/kvm_tmem/counters.
 Counters ReadCounters();
-// What moved, without what is a level (channels, channel_bytes, guests_waiting).
+// What moved, without what is a level or a maximum (channels, entry_max_us).
 Counters Moved(const Counters& before, const Counters& after);
 
 std::string ReadText(const std::string& path);

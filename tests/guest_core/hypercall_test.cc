@@ -55,6 +55,8 @@ class Hypercall : public SwapFixture {
     const int pool = tmem_pool_create(client_.get(), TMEM_POOL_EPHEMERAL);
     ASSERT_GE(pool, 0);
     pool_ = static_cast<u32>(pool);
+    Interrupt();
+    tmem_client_work(client_.get());
   }
 
   // Credits are granted by the host and seen with the next hypercall.
@@ -423,6 +425,15 @@ TEST_F(Hypercall, AnIdleGuestLooksOnceASecond) {
   EXPECT_NE(client_->wants_work, 0u) << "the epoch has ended";
   tmem_client_work(client_.get());
   EXPECT_EQ(Count(TMEM_COUNT_epochs), 1u);
+}
+
+// Else a guest that does nothing any more never finds out that its host has gone.
+TEST_F(Hypercall, AGuestWithItsFirstPoolBeginsToLook) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  EXPECT_EQ(tmem_client_work(client_.get()), 0u) << "without a pool there is nothing to look for";
+  ASSERT_EQ(tmem_pool_create(client_.get(), TMEM_POOL_EPHEMERAL), 0);
+  EXPECT_NE(client_->wants_work, 0u);
+  EXPECT_EQ(tmem_client_work(client_.get()), TMEM_REFRESH_NS);
 }
 
 TEST_F(Hypercall, X2_CreditsThatAreWantedBackAreReturned) {

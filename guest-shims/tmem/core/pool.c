@@ -126,6 +126,9 @@ int tmem_pool_create(struct tmem_client *client, enum tmem_pool_kind kind)
 			tmem_log("the host refuses a pool\n");
 	}
 	tmem_mutex_unlock(&client->admin);
+	/* From now on it looks at the host now and then. */
+	if (tmem_by_hypercall(client))
+		tmem_want_work(client);
 	return number;
 }
 

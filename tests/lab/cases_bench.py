@@ -56,7 +56,7 @@ def random_reads_hit(context):
 
 
 def demo_takes_what_works(_):
-    """The demo takes the hypercall where KVM and a loaded host module serve guests, else ivshmem."""
+    """The demo takes the hypercall where KVM and a loaded module serve guests, else ivshmem."""
     taken = choice.best()
     if doorbells.kind() == "hypercall":
         expect(taken.doorbell == "hypercall", f"these guests use the hypercall, it takes: {taken}")

@@ -16,6 +16,8 @@ def plan(options, store, progress):
     """Yields (setup, a function that runs it): each doorbell after the other, so that drift hits
     both. From a disk without a throttle: with one, all would wait for the disk alike."""
     for setup, start in _one_doorbell(options, store, progress):
+        if options.only and options.only not in setup.title():
+            continue
         if setup.variant == "off":
             yield setup, start
             continue

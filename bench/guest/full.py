@@ -14,10 +14,10 @@ def minutes(repeat):
     return (_SECONDS_ONCE + repeat * _SECONDS_A_REPETITION) / 60
 
 
-def plan(options, store, progress, only=None):
+def plan(options, store, progress):
     """Yields (setup, a function that runs it)."""
     for setup, start in _all(options, store, progress):
-        if only is None or only in setup.title():
+        if not options.only or options.only in setup.title():
             yield setup, start
 
 

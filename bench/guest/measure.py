@@ -65,6 +65,7 @@ class Options:
     guest_mib: int | None = None  # None: what the workload takes by itself
     file_mib: int | None = None
     append: str = ""  # more of the guest's command line, with tmem
+    only: str | None = None  # of figures and doorbells: runs with this in their title
     demo: bool = False  # only one rate of the disk, only off and tmem, no huge pages
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Guest tests of the hypercall doorbell; they need KVM with the host module, so --lab or --kvm."""
 
+import time
+
 from lab import cases_swap, disks, doorbells, kvm_stats
 from lab.case import Skipped, expect, expect_no_wrong, losses
 
@@ -84,4 +86,34 @@ def hypercall_swap(context):
     return note
 
 
-CASES = {case.__name__: case for case in [hypercall_streaming, hypercall_swap]}
+def hypercall_host_comes_later(context):
+    """A guest that boots before its daemon is served, by and by, by the one that comes."""
+    _Count()
+    host = context.host()
+    host.kill()
+    image, sums = context.images.corpus("text", CORPORA["hypercall_streaming"])
+    guest = context.guest(host, memory_mib=64, disks=[disks.Disk(image, readonly=True),
+                                                      disks.Disk(sums, readonly=True)])
+    expect("does not have us yet" in guest.run("dmesg"), "nothing in the log of the guest")
+    guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
+    one_pass = "stream file=/mnt/data index=/dev/vdb passes=1"
+    drop_some = ("dd if=/mnt/data of=/dev/null bs=65536 count=64 2>&1; "
+                 "echo 1 > /proc/sys/vm/drop_caches")
+    guest.run(drop_some)
+    stats = guest.counters()
+    expect(stats["puts"] == 0 and stats["get_hits"] == 0, f"served by nobody: {losses(guest)}")
+    host.start_again()
+    begin = time.monotonic()
+    while guest.counters()["puts"] == 0:
+        expect(time.monotonic() - begin < 20, "the daemon came, and the guest does not put")
+        guest.run(drop_some)
+    took_s = time.monotonic() - begin
+    for number in (1, 2):
+        expect_no_wrong(guest.workload(one_pass, 300), f"pass {number}")
+    stats = guest.counters()
+    expect(stats["get_hits"] > 4000 and stats["resets"] == 0, losses(guest))
+    return f"{stats['get_hits']} hits; first put {took_s:.1f} s after the daemon's start"
+
+
+CASES = {case.__name__: case for case in [
+    hypercall_streaming, hypercall_swap, hypercall_host_comes_later]}

@@ -90,7 +90,9 @@ def killed_while_streaming(context):
         killing.join()
         what = f"killed in pass {number}"
         took_s = _total_s(expect_no_wrong(events, what))
-        expect(guest.counters()["breaker_trips"] > 0, f"{what}: the guest did not notice")
+        counters = guest.counters()
+        noticed = counters["breaker_trips"] + counters["channels_lost"]
+        expect(noticed > 0, f"{what}: the guest did not notice")
         expect(took_s <= 2 * off_s, f"{what}: {took_s:.1f} s, off {off_s:.1f} s")
         waits = _expect_waited_once(guest, 1, what)
         figures.append(f"{what} {took_s:.1f} s (waited {waits} x {_EPHEMERAL_BOUND_S} s at most)")

@@ -3,7 +3,7 @@
 # Builds the lab's KVM host kernel with lockdep, KASAN and kmemleak: Debian's Linux 6.1 source and
 # debug.config. Takes half an hour on two cores, once; for runs by hand (docs/testing.md).
 #
-#   debug-kernel.sh   builds if it has to, and prints the directory: its bzImage boots, and modules are
+#   debug-kernel.sh   builds if it has to, and prints the directory: its bzImage boots, modules are
 #                     built with `make -C DIRECTORY M=...`
 set -euo pipefail
 export LC_ALL=C

@@ -20,6 +20,8 @@
 #include <sys/ioctl.h>
 #endif
 
+/* NOLINTBEGIN(readability-identifier-naming): C */
+
 #define KVM_TMEM_DEVICE_PATH "/dev/kvm_tmem"
 #define KVM_TMEM_DEVICE_VERSION 1u
 
@@ -87,5 +89,7 @@ struct kvm_tmem_slots {
 #define KVM_TMEM_COMPLETE _IO(KVM_TMEM_IOC, 16)
 /* ENODEV: the channel has ended. */
 #define KVM_TMEM_SLOTS _IOWR(KVM_TMEM_IOC, 17, struct kvm_tmem_slots)
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #endif /* KVM_TMEM_DEVICE_H */

@@ -78,6 +78,7 @@ class Budget {
   // The one that holds now, and the one it was made with.
   uint64_t limit_bytes() const;
   uint64_t max_limit_bytes() const { return options_.limit_bytes; }
+  uint64_t worst_case_bytes() const { return options_.worst_case_bytes; }
   uint64_t used_bytes() const;
   uint64_t account_bytes(Account account) const;
   uint64_t persistent_bytes() const;

@@ -60,6 +60,7 @@ struct Guest {
   Mutex control;
   std::array<Pool, TMEM_MAX_POOLS> pools;
   std::atomic<bool> frozen{false};
+  std::atomic<bool> swaps{false};  // has had a persistent pool since it was added or reset
   std::atomic<uint64_t> credits{0};
   std::atomic<uint64_t> credits_granted{0};
 

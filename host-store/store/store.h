@@ -207,7 +207,8 @@ class Store {
   void SetAdmission(GuestId guest, Admission admission);
 
   // Grants what pool_min allows once the guest has a persistent pool, up to `unused_at_most` unused
-  // credits. Returns all credits granted to this guest since it was added or reset, free-running:
+  // credits, and not beyond its share of pool_min: by weight, among the guests that have one.
+  // Returns all credits granted to this guest since it was added or reset, free-running:
   // the figure for `credits_granted`.
   uint64_t TopUpCredits(GuestId guest, uint64_t unused_at_most);
   // Takes back up to `credits` unused ones; returns how many it took.

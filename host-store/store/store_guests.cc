@@ -99,6 +99,7 @@ void Store::Impl::RemoveGuest(GuestId id) {
   // Puts under way may still insert; no operation begins any more.
   while (entry.users.load() != 0) std::this_thread::yield();
   DestroyPools(*guest, {true, true});
+  SetSwaps(*guest, false);
   TakeBackAllCredits(*guest);
   // No key holds these pages any more, and nobody settles for a guest that is gone.
   SettleOf(id, SIZE_MAX);
@@ -126,6 +127,7 @@ void Store::Impl::ResetGuest(GuestId id) {
   GuestUse guest(Entry(id));
   if (!guest) return;
   DestroyPools(*guest, {true, true});
+  SetSwaps(*guest, false);
   TakeBackAllCredits(*guest);
 }
 
@@ -150,6 +152,7 @@ Store::PoolOutcome Store::Impl::CreatePool(GuestId id, PoolKind kind) {
     pool.lifetime.store(lifetime);
     pool.was_used.store(true);
     pool.handle.store(handle);
+    if (lifetime == Lifetime::kPersistent) SetSwaps(*guest, true);
     return {Outcome::kOk, PoolHandle{handle}};
   }
   return {Outcome::kTooMany, PoolHandle{0}};
@@ -240,6 +243,7 @@ void Store::Impl::BeginResetGuest(GuestId id) {
       if (pool.state == Pool::State::kLive) KillPoolLocked(pool);
     }
   }
+  SetSwaps(*guest, false);
   TakeBackAllCredits(*guest);
 }
 
@@ -285,6 +289,27 @@ void Store::Impl::SetAdmission(GuestId id, Admission admission) {
 
 // ---- credits and reservations -----------------------------------------------------------------
 
+void Store::Impl::SetSwaps(Guest& guest, bool swaps) {
+  if (guest.swaps.exchange(swaps) == swaps) return;
+  if (swaps) {
+    swapping_weight_.fetch_add(guest.weight);
+  } else {
+    swapping_weight_.fetch_sub(guest.weight);
+  }
+}
+
+// What it may be granted until pages and credits are its share. Bytes are counted as stored, so
+// that who has pages that fit badly into slabs may come to hold a little more.
+uint64_t Store::Impl::CreditsWithinShare(const Guest& guest) const {
+  constexpr auto kPersistent = IndexOf(Lifetime::kPersistent);
+  const uint64_t weights = std::max<uint64_t>(swapping_weight_.load(), guest.weight);
+  const uint64_t share = options_.pool_min_bytes / weights * guest.weight;
+  const int64_t held = guest.bytes[kPersistent].load() + guest.record_bytes[kPersistent].load();
+  const uint64_t used = static_cast<uint64_t>(std::max<int64_t>(held, 0)) +
+                        guest.credits.load() * budget_.worst_case_bytes();
+  return used >= share ? 0 : (share - used) / budget_.worst_case_bytes();
+}
+
 uint64_t Store::Impl::TopUpCredits(GuestId id, uint64_t unused_at_most) {
   GuestUse guest(Entry(id));
   if (!guest) return 0;
@@ -293,7 +318,8 @@ uint64_t Store::Impl::TopUpCredits(GuestId id, uint64_t unused_at_most) {
   MutexLock lock(guest->control);
   const uint64_t unused = guest->credits.load();
   if (unused < unused_at_most) {
-    const uint64_t made = budget_.MakePromises(unused_at_most - unused);
+    const uint64_t wanted = std::min(unused_at_most - unused, CreditsWithinShare(*guest));
+    const uint64_t made = budget_.MakePromises(wanted);
     guest->credits.fetch_add(made);
     guest->credits_granted.fetch_add(made);
   }

@@ -143,6 +143,8 @@ class Store::Impl {
   void FreeDeadPool(Guest& guest, PoolHandle handle);
   static FlushProgress DeadPoolProgress(const Pool& pool, uint64_t handle);
   std::optional<FlushProgress> FindDeadPool(Guest& guest);
+  void SetSwaps(Guest& guest, bool swaps);
+  uint64_t CreditsWithinShare(const Guest& guest) const;
   void TakeBackAllCredits(Guest& guest);
   uint64_t FixedBytesOfGuest() const;
   GuestStatus StatusOfGuest(const Guest& guest) const;
@@ -159,6 +161,7 @@ class Store::Impl {
   std::atomic<uint32_t> next_generation_;
   std::atomic<uint64_t> epoch_{1};
   std::atomic<uint32_t> evict_cursor_{0};
+  std::atomic<uint64_t> swapping_weight_{0};  // of all guests that swap
 
   // Serialises guests coming and going. Held across system calls, as only those wait for it.
   mutable Mutex lifecycle_;

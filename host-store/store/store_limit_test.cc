@@ -196,11 +196,13 @@ TEST_F(StoreLimit, CreditsAreCountedGrantedAndReturned) {
 
 TEST_F(StoreLimit, CreditsOfAllGuestsTogetherFitInPoolMin) {
   const GuestId other = AddGuest("other");
-  CreatePool(other, PoolKind::kPersistent);
   store_->TopUpCredits(guest_, UINT64_MAX);
+  CreatePool(other, PoolKind::kPersistent);
   store_->TopUpCredits(other, UINT64_MAX);
-  EXPECT_EQ(store_->StatusOf(other).credits, 0u);
+  EXPECT_EQ(store_->StatusOf(other).credits, 0u) << "who came first has all there is";
   store_->ReturnCredits(guest_, 100);
+  EXPECT_EQ(store_->TopUpCredits(guest_, UINT64_MAX), store_->StatusOf(guest_).credits + 100)
+      << "but is over its share now, and gets no more";
   store_->TopUpCredits(other, UINT64_MAX);
   EXPECT_EQ(store_->StatusOf(other).credits, 100u);
   store_->ResetGuest(guest_);
@@ -299,6 +301,35 @@ TEST_F(StoreLimit, ALimitThatMovesUnderLoadIsObeyed) {
   SettleAll();
   const Result<void> checked = store_->CheckInvariants();
   ASSERT_TRUE(checked.ok()) << checked.error().Describe();
+}
+
+// One guest cannot take all that others may swap to: not by asking, not by holding pages.
+TEST_F(StoreLimit, P4_AGuestThatSwapsIsGrantedItsShare) {
+  const GuestId other = store_->AddGuest({.name = "other", .domain = "", .weight = 3}).value();
+  const GuestId idle = store_->AddGuest({.name = "idle", .domain = "", .weight = 100}).value();
+  CreatePool(idle, PoolKind::kEphemeral);
+  const PoolHandle others = CreatePool(other, PoolKind::kPersistent);
+  uint64_t pages = 0;
+  for (;;) {
+    store_->TopUpCredits(guest_, 64);
+    if (store_->StatusOf(guest_).credits == 0) break;
+    ASSERT_EQ(Put(persistent_, pages, MakePage(pages, Fill::kRandom)), Outcome::kOk);
+    ++pages;
+    if (pages % 16 == 0) SettleAll();
+  }
+  EXPECT_GT(pages, 350u) << "a quarter of 8 MiB, raw";
+  EXPECT_LE(pages, 512u);
+  store_->TopUpCredits(other, UINT64_MAX);
+  EXPECT_GT(store_->StatusOf(other).credits, 2.5 * static_cast<double>(pages));
+  const PageBytes page = MakePage(1, Fill::kRandom);
+  EXPECT_EQ(store_->Put(other, Key(others, 1), PageView(page), 0), Outcome::kOk);
+  // What it gives back it gets again; and all, once the other one swaps no more.
+  store_->Flush(guest_, persistent_, {{7, 0, 1}}, {0, 50}, kAllLanes);
+  store_->TopUpCredits(guest_, UINT64_MAX);
+  EXPECT_GT(store_->StatusOf(guest_).credits, 30u);
+  store_->RemoveGuest(other);
+  store_->TopUpCredits(guest_, UINT64_MAX);
+  EXPECT_GT(store_->StatusOf(guest_).credits, 1'000u);
 }
 
 TEST_F(StoreLimit, WithoutPoolMinThereAreNoPersistentPools) {

@@ -45,7 +45,9 @@ bool Budget::LowerLimit(uint64_t step_bytes) {
 
 uint64_t Budget::LimitLocked() const {
   const uint64_t promised = promises_.load() * options_.worst_case_bytes;
-  return std::max(limit_, fixed_ + persistent_ + promised + slack_);
+  // While a promise becomes memory it counts twice: the limit of old is never passed.
+  const uint64_t kept = std::min(fixed_ + persistent_ + promised + slack_, options_.limit_bytes);
+  return std::max(limit_, kept);
 }
 
 bool Budget::IsOver() const {

@@ -51,6 +51,45 @@ TEST(Budget, OptionalBytesMustLeaveRoomForPromises) {
   EXPECT_EQ(budget.persistent_bytes(), 1'100u);
 }
 
+// A promise and the memory it becomes are both counted for a moment: that is no room beyond the
+// limit.
+TEST(Budget, APromiseThatBecomesMemoryDoesNotRaiseTheLimit) {
+  Budget budget(Small());
+  budget.SetReclaimer([&] {
+    budget.Uncharge(Account::kSlabs, 100, Claim::kEphemeral);
+    return true;
+  });
+  EXPECT_TRUE(budget.Charge(Account::kReserved, 5'000, Claim::kFixed));
+  EXPECT_EQ(budget.MakePromises(50), 50u);
+  EXPECT_TRUE(budget.Charge(Account::kSlabs, 5'000, Claim::kEphemeral));
+  EXPECT_TRUE(budget.Charge(Account::kSlabs, 200, Claim::kPromised));
+  EXPECT_EQ(budget.limit_bytes(), 10'000u);
+  EXPECT_LE(budget.used_bytes(), 10'000u);
+}
+
+TEST(Budget, ALowerLimitComesInStepsAndStopsAtWhatWasPromised) {
+  Budget budget(Small());
+  EXPECT_TRUE(budget.Charge(Account::kReserved, 1'000, Claim::kFixed));
+  EXPECT_TRUE(budget.Charge(Account::kSlabs, 6'000, Claim::kEphemeral));
+  EXPECT_EQ(budget.MakePromises(20), 20u);
+  budget.SetLimit(2'000);
+  EXPECT_EQ(budget.limit_bytes(), 10'000u) << "pages are in the way";
+  EXPECT_EQ(budget.MakePromises(1), 0u) << "but nothing more is promised";
+  EXPECT_FALSE(budget.Charge(Account::kReserved, 1, Claim::kFixed));
+  EXPECT_TRUE(budget.LowerLimit(4'000));
+  EXPECT_EQ(budget.limit_bytes(), 6'000u);
+  EXPECT_TRUE(budget.IsOver());
+  EXPECT_FALSE(budget.Charge(Account::kSlabs, 1, Claim::kEphemeral));
+  budget.Uncharge(Account::kSlabs, 6'000, Claim::kEphemeral);
+  EXPECT_TRUE(budget.LowerLimit(9'000));
+  EXPECT_FALSE(budget.LowerLimit(9'000));
+  EXPECT_EQ(budget.limit_bytes(), 3'000u) << "1000 fixed and 20 promises";
+  budget.ReleasePromises(20);
+  EXPECT_EQ(budget.limit_bytes(), 2'000u);
+  budget.SetLimit(50'000);
+  EXPECT_EQ(budget.limit_bytes(), 10'000u) << "what it was made with";
+}
+
 TEST(Budget, APromisedClaimEvictsUntilItFits) {
   Budget budget(Small());
   int rounds = 0;

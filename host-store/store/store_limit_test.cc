@@ -195,19 +195,25 @@ TEST_F(StoreLimit, CreditsAreCountedGrantedAndReturned) {
 }
 
 TEST_F(StoreLimit, CreditsOfAllGuestsTogetherFitInPoolMin) {
-  const GuestId other = AddGuest("other");
   store_->TopUpCredits(guest_, UINT64_MAX);
+  const uint64_t all = store_->StatusOf(guest_).credits;
+  EXPECT_GT(all, 1'500u);
+  store_->ReturnCredits(guest_, UINT64_MAX);
+  const GuestId other = AddGuest("other");
   CreatePool(other, PoolKind::kPersistent);
+  store_->TopUpCredits(guest_, UINT64_MAX);
   store_->TopUpCredits(other, UINT64_MAX);
-  EXPECT_EQ(store_->StatusOf(other).credits, 0u) << "who came first has all there is";
+  const uint64_t mine = store_->StatusOf(guest_).credits;
+  const uint64_t others = store_->StatusOf(other).credits;
+  EXPECT_LE(mine + others, all);
+  EXPECT_GT(mine + others, all - 200) << "the other domain has slabs of its own";
+  EXPECT_GT(others, all / 3);
   store_->ReturnCredits(guest_, 100);
-  EXPECT_EQ(store_->TopUpCredits(guest_, UINT64_MAX), store_->StatusOf(guest_).credits + 100)
-      << "but is over its share now, and gets no more";
   store_->TopUpCredits(other, UINT64_MAX);
-  EXPECT_EQ(store_->StatusOf(other).credits, 100u);
+  EXPECT_LE(store_->StatusOf(other).credits, all / 2 + 100);
   store_->ResetGuest(guest_);
   store_->TopUpCredits(other, UINT64_MAX);
-  EXPECT_GT(store_->StatusOf(other).credits, 1'000u);
+  EXPECT_GT(store_->StatusOf(other).credits, all - 200);
 }
 
 // Shrinks as the daemon does, and says how far down it came.

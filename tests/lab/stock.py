@@ -9,10 +9,12 @@ new one has been unpacked.
 import dataclasses
 import fcntl
 import lzma
+import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 
 from lab import paths
@@ -74,17 +76,23 @@ def kernel():
     with open(directory / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            package, version = _candidate()
-            wanted = directory / f"{version.replace(':', '%')}-{_LAYOUT}"
-            if not wanted.exists():
-                _unpack(package, version, wanted)
-                _prune(directory, wanted)
-            return Kernel(wanted)
+            return _newest(directory)
         except paths.Missing:
             kept = sorted(directory.glob(f"*-{_LAYOUT}"), key=lambda path: path.stat().st_mtime)
-            if not kept:
-                raise
-            return Kernel(kept[-1])
+            if kept:
+                return Kernel(kept[-1])
+        # apt's lists are missing, or older than what the mirror still has.
+        _apt([*([] if os.geteuid() == 0 else ["sudo"]), "apt-get", "-q", "update"])
+        return _newest(directory)
+
+
+def _newest(directory):
+    package, version = _candidate()
+    wanted = directory / f"{version.replace(':', '%')}-{_LAYOUT}"
+    if not wanted.exists():
+        _unpack(package, version, wanted)
+        _prune(directory, wanted)
+    return Kernel(wanted)
 
 
 def _apt(arguments, cwd=None):
@@ -94,8 +102,8 @@ def _apt(arguments, cwd=None):
     except (OSError, subprocess.TimeoutExpired) as error:
         raise paths.Missing(f"the stock kernel: {error}") from None
     if done.returncode != 0:
-        raise paths.Missing(f"the stock kernel: {' '.join(arguments[:2])} failed "
-                            f"(apt-get update?): {done.stderr.strip()[-300:]}")
+        raise paths.Missing(f"the stock kernel: {' '.join(arguments[:2])} failed"
+                            f": {done.stderr.strip()[-300:]}")
     return done.stdout
 
 
@@ -109,6 +117,8 @@ def _candidate():
 
 
 def _unpack(package, version, target):
+    print(f"lab: downloading and unpacking {package} and its headers, once (about 100 MB)",
+          file=sys.stderr, flush=True)
     release = package.removeprefix("linux-image-")
     common = release.removesuffix("-amd64") + "-common"
     series = ".".join(release.split(".")[:2])

@@ -73,9 +73,9 @@ Result<std::unique_ptr<InProcessGuest>> InProcessHost::Adopt(const GuestOptions&
     store_->Unreserve(window_bytes);
     return std::move(id).error();
   }
-  std::unique_ptr<InProcessGuest> guest(
-      new InProcessGuest(*this, *id, options.weight, *geometry, std::move(window),
-                         std::move(kick), std::move(notify)));
+  std::unique_ptr<InProcessGuest> guest(new InProcessGuest(*this, *id, options.weight, *geometry,
+                                                           std::move(window), std::move(kick),
+                                                           std::move(notify)));
   // Who waits for an answer of the former host looks again.
   if (LoadRelaxed(guest->view_.host_page().resets) != 0) guest->bell_.Ring();
   if (workers_.empty()) return guest;

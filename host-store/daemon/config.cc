@@ -127,9 +127,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
                  "guests by hypercall, through the host module kvm_tmem: as soon as it is loaded "
                  "and some guest has a rule (auto), or it must be there at the start (required)")
       ->transform(CLI::CheckedTransformer(uses))
-      ->default_str("auto")
-      ->type_name("auto|required|off")
-      ->option_text(" ");
+      ->option_text("auto|required|off=auto");
   config.kvm_tmem_path = KVM_TMEM_DEVICE_PATH;
   app.add_option("--kvm-tmem-device", config.kvm_tmem_path, "its device")
       ->capture_default_str()

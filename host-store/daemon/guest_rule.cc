@@ -42,7 +42,8 @@ Result<void> SetUid(std::string_view value, GuestConfig& config) {
   }
   const passwd* const user = ::getpwnam(std::string(value).c_str());
   if (user == nullptr) {
-    return Invalid("uid=" + std::string(value) + ": want a number or the name of a user that is");
+    return Invalid("uid=" + std::string(value) +
+                   ": want a number or the name of a user that exists");
   }
   config.rule.uid = user->pw_uid;
   return Ok();

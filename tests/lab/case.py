@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from lab import disks
+from lab import disks, doorbells
 from lab import guest as lab_guest
 from lab import host as lab_host
 
@@ -105,11 +105,12 @@ def swap_on(guest, device):
               f"mkswap /dev/{device} > /dev/null && swapon /dev/{device}")
 
 
-def swapped_out(context, guest):
+def swapped_out(context, guest, first_mib=64, second_mib=104):
     """A hog whose pages a second one has pushed out; finish_swapped() lets it verify them."""
-    guest.run(f"workload hog bytes={64 * disks.MIB} seed={context.seed} plan=fv gate=/tmp/gate"
-              " > /tmp/hog & until grep -q end /tmp/hog; do sleep 0.1; done")
-    second = f"hog bytes={104 * disks.MIB} seed={context.seed + 1} plan=fv"
+    guest.run("rm -f /tmp/gate2 /tmp/hog")
+    first = f"hog bytes={first_mib * disks.MIB} seed={context.seed} plan=fv gate=/tmp/gate"
+    guest.run(f"workload {first} > /tmp/hog & until grep -q end /tmp/hog; do sleep 0.1; done")
+    second = f"hog bytes={second_mib * disks.MIB} seed={context.seed + 1} plan=fv"
     expect_no_wrong(guest.workload(second), "second hog")
 
 
@@ -143,6 +144,11 @@ def losses(guest):
     counters = guest.counters()
     return ", ".join(f"{name} {counters[name]}" for name in sorted(counters)
                      if name.startswith(prefixes) and counters[name])
+
+
+def need_host_module():
+    if doorbells.kind() != "hypercall":
+        raise Skipped("kvm_tmem is not loaded; --lab runs this in a host that has it")
 
 
 def expect(condition, text):

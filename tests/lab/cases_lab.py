@@ -3,8 +3,8 @@
 
 import time
 
-from lab import cases_swap, disks, doorbells, kvm_stats
-from lab.case import Skipped, expect, expect_no_wrong, losses
+from lab import cases_swap, disks, kvm_stats
+from lab.case import expect, expect_no_wrong, losses, need_host_module
 
 MIB = disks.MIB
 # Text that cases stream, in MiB.
@@ -15,8 +15,7 @@ class _Count:
     """Hypercalls of the only guest since this was made, by KVM, by the host module."""
 
     def __init__(self):
-        if doorbells.kind() != "hypercall":
-            raise Skipped("kvm_tmem is not loaded; --lab runs this in a host that has it")
+        need_host_module()
         self._before = kvm_stats.of_module()
 
     def of(self, guest):

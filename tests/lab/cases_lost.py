@@ -45,7 +45,7 @@ def _total_s(events):
     return sum(event["seconds"] for event in _ends(events))
 
 
-def _no_wrong_bytes(events, what):
+def no_wrong_bytes(events, what):
     """Pages may have failed, none may be wrong; returns how many failed in each pass."""
     ends = _ends(events)
     expect(ends, f"{what}: the workload did not finish")
@@ -115,7 +115,7 @@ def killed_while_swapping(context):
     events = guest.workload(f"hog bytes={176 * MIB} seed={context.seed} plan=fvfv", 300, killing)
     took_s = time.monotonic() - begin
     killing.join()
-    failed = _no_wrong_bytes(events, "hog")
+    failed = no_wrong_bytes(events, "hog")
     expect(failed[0] == 0, f"{failed[0]} pages failed before tmemd was killed")
     expect(failed[1] > 1000, f"only {failed[1]} pages failed: where did the others come from?")
     waits = _expect_waited_once(guest, 1, "hog")
@@ -146,19 +146,24 @@ def _swap_and_file_guest(context, **options):
     return host, guest
 
 
-class _Reader:
-    """Reads the file again and again beside the hog, by a process that is never swapped itself."""
+class Reader:
+    """Reads a file again and again beside others, by a process that is never swapped itself."""
 
     def __init__(self, guest):
-        self._guest = guest
+        self.guest = guest
         guest.run("[ ! -d /cgroup/shell ] || echo $$ > /cgroup/shell/cgroup.procs;"
                   " workload stream file=/mnt/data index=/dev/vdc passes=100000 > /tmp/reader &"
                   " echo $! > /tmp/reader.pid")
 
+    def await_pass(self):
+        """Returns when one more pass is done."""
+        self.guest.run("n=$(grep -c end /tmp/reader);"
+                        " until [ $(grep -c end /tmp/reader) -gt $n ]; do sleep 0.1; done", 300)
+
     def finish(self):
         """Ends the reader; returns how many passes it has done, all of them right."""
-        self._guest.run("kill $(cat /tmp/reader.pid)")
-        lines = self._guest.run("cat /tmp/reader").splitlines()
+        self.guest.run("kill $(cat /tmp/reader.pid)")
+        lines = self.guest.run("cat /tmp/reader").splitlines()
         # The last line may be cut off where the reader ended.
         events = [json.loads(line) for line in lines if line.endswith("}")]
         expect(all(event["event"] in ("begin", "end") for event in events),
@@ -170,7 +175,7 @@ def stopped_and_continued(context):
     """tmemd stands still: reading goes on from the disk, swapping after it, nothing is lost."""
     stop_s = 30 if context.long else 8
     host, guest = _swap_and_file_guest(context)
-    reader = _Reader(guest)
+    reader = Reader(guest)
     read_bytes = []
 
     def stop():
@@ -218,7 +223,7 @@ def stopped_beyond_the_time_out(context):
     stopping.join()
     _let_pass(guest, 3)
     events = [json.loads(line) for line in guest.run("cat /tmp/hog").splitlines()]
-    failed = _no_wrong_bytes(events, "hog")
+    failed = no_wrong_bytes(events, "hog")
     expect(sum(failed) > 0, "no page failed: the stop was not noticed")
     expect(failed[-1] == 0, f"{failed[-1]} pages are still lost: {failed}")
     return f"pages that failed in each pass: {failed}"
@@ -237,7 +242,7 @@ def slowed(context):
     thread = threading.Thread(target=slow)
     thread.start()
     try:
-        reader = _Reader(guest)
+        reader = Reader(guest)
         events = guest.workload(f"hog bytes={hog_mib * MIB} seed={context.seed} plan={plan}", 300)
         passes = reader.finish()
     finally:
@@ -280,7 +285,7 @@ def replaced(context):
     host.start_again()
     # Those that ask first notice it; what they are told is promised is still in the window.
     _, events = hog(one, context.seed + 1)
-    _no_wrong_bytes(events, "one when its host has gone")
+    no_wrong_bytes(events, "one when its host has gone")
     before = one.counters()
     written, events = hog(one, context.seed + 2)
     expect_no_wrong(events, "one without its host")

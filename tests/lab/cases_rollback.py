@@ -80,12 +80,7 @@ def reset_and_killed(context):
     expect(guest.counters()["get_hits"] > 100, "no hits in the second life")
     full = host.status()["used_bytes"]
     guest.kill()
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        row = host.guest_status("guest")
-        if not row["connected"] and not row["leaving"]:
-            break
-        time.sleep(0.05)
+    host.await_guest(connected=False)
     left = host.status()
     expect(left["pages"] == 0, f"after the kill {left['pages']} pages are held")
     used = left["used_bytes"] - before
@@ -141,7 +136,6 @@ def rolled_back(context):
         expect(stores > 500, f"after it went back only {stores} stores were taken")
         notes.append(f"{failed} pages failed, none from the future, {lost} counted as lost, "
                      f"resets {resets} (guest) {host_resets} (host), later {stores} stores")
-        guest.run("rm -f /tmp/gate2 /tmp/hog")
     return "; ".join(notes)
 
 

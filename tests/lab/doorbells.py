@@ -57,6 +57,10 @@ class ControlGroups:
             raise paths.Missing(f"guests need control groups of their own: {error}") from None
 
     def group(self, guest):
+        """Of a guest without a rule: made now."""
+        if guest not in self._groups:
+            self._groups[guest] = self._top / guest
+            self._groups[guest].mkdir()
         return self._groups[guest]
 
     def rule(self, guest):

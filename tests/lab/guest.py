@@ -38,6 +38,9 @@ class Options:
     programs: tuple = ("workload",)  # of ours, in the initial file system
     reboots: bool = False  # a reset boots it again, rather than ending it
     snapshots: bool = False  # save() and load() work: its disks and window can be saved
+    label: str = ""  # what its QEMU calls itself, if not by the guest's name
+    incoming: pathlib.Path | None = None  # goes on from this file of migrate_to(); does not boot
+    spare_mib: int = 0  # memory that plug() may add
 
 
 def accelerator():
@@ -80,14 +83,19 @@ class Guest(processes.Supervised):
         self._next_id = 0
         self._qmp = None
         self._vcpus = []
+        self._plugged = 0
         self.boot_s = 0.0
         self.console_path = None
 
     # ---- life ----
 
+    @property
+    def _base(self):
+        return self._directory / self.name
+
     def _start(self):
         begin = time.monotonic()
-        base = self._directory / self.name
+        base = self._base
         self.console_path = base.with_suffix(".console")
         listeners = {}
         for role in ["command", "monitor"]:
@@ -110,13 +118,26 @@ class Guest(processes.Supervised):
             self._vcpus = self._qmp.vcpu_threads()
         except qmp.QmpError as error:
             raise GuestError(f"{self.name}: {error}; {self._qemu_log(base)}") from None
-        self._await_ready()
+        if self.options.incoming:
+            self._await_running()
+        else:
+            self._await_ready()
         self.boot_s = time.monotonic() - begin
 
     def _await_ready(self):
         deadline = time.monotonic() + self._boot_timeout_s
         while not self._read_line(deadline, "boot").startswith("@ready"):
             pass
+
+    def _await_running(self):
+        self._await_status("query-status", "running", ("inmigrate", "postmigrate", "paused"))
+
+    def _await_status(self, query, wanted, others):
+        deadline = time.monotonic() + self._boot_timeout_s
+        while (status := self._monitor(query).get("status", "")) != wanted:
+            if status not in others or time.monotonic() > deadline:
+                raise GuestError(f"{self.name}: {query}: {status}; {self._qemu_log(self._base)}")
+            time.sleep(0.02)
 
     def _accept(self, listener, base):
         deadline = time.monotonic() + self._boot_timeout_s
@@ -144,10 +165,10 @@ class Guest(processes.Supervised):
         if options.doorbell:
             append += f" {options.doorbell.append}"
         kernel = options.kernel or paths.guest_kernel()
-        arguments = ["qemu-system-x86_64", "-name", self.name, "-nodefaults", "-no-user-config",
+        arguments = ["qemu-system-x86_64", "-name", self._label(), "-nodefaults", "-no-user-config",
                      "-display", "none", "-machine", "pc", "-accel", accel_argument,
                      "-cpu", "max" if accel == "tcg" else "host",
-                     "-smp", options.cpus, "-m", options.memory_mib,
+                     "-smp", options.cpus, "-m", self._memory(),
                      "-kernel", kernel, "-initrd", initramfs.build(options.programs),
                      "-append", append,
                      "-chardev", f"file,id=console,path={self.console_path}",
@@ -156,6 +177,8 @@ class Guest(processes.Supervised):
                      "-serial", "chardev:command",
                      "-chardev", f"socket,id=monitor,path={base}.monitor",
                      "-mon", "chardev=monitor,mode=control"]
+        if options.incoming:
+            arguments += ["-incoming", f"exec:cat {options.incoming}"]
         if not options.reboots:
             arguments.append("-no-reboot")
         for number, disk in enumerate(options.disks):
@@ -163,6 +186,16 @@ class Guest(processes.Supervised):
         if options.doorbell:
             arguments += options.doorbell.qemu_arguments(options.snapshots)
         return arguments
+
+    def _label(self):
+        label = self.options.label
+        return f"{label},process={label}" if label else self.name
+
+    def _memory(self):
+        options = self.options
+        if not options.spare_mib:
+            return options.memory_mib
+        return f"{options.memory_mib}M,slots=32,maxmem={options.memory_mib + options.spare_mib}M"
 
     def _close(self):
         super()._close()
@@ -284,6 +317,26 @@ class Guest(processes.Supervised):
         self._monitor("system_reset")
         self._await_ready()
 
+    def reboot(self):
+        """From inside, as the guest's user does it. Returns once it is up again."""
+        self._next_id += 1
+        self._send(f"{self._next_id} reboot -f")
+        self._await_ready()
+
+    def migrate_to(self, path):
+        """The guest, as it runs, into a file; it stands still afterwards, for good."""
+        self._monitor("migrate-set-parameters", **{"downtime-limit": 2000})
+        self._monitor("migrate", uri=f"exec:cat > {path}")
+        self._await_status("query-migrate", "completed", ("", "setup", "active", "device"))
+
+    def plug(self, mib):
+        """Memory more, of its spare_mib."""
+        self._plugged += 1
+        backend = f"plugged{self._plugged}"
+        self._monitor("object-add", **{"qom-type": "memory-backend-ram", "id": backend,
+                                       "size": mib << 20})
+        self._monitor("device_add", driver="pc-dimm", id=f"{backend}-dimm", memdev=backend)
+
     def pause(self):
         self._monitor("stop")
 
@@ -308,6 +361,11 @@ class Guest(processes.Supervised):
         answer = self._monitor("human-monitor-command", **{"command-line": line})
         if answer.strip():
             raise GuestError(f"{self.name}: {line}: {answer.strip()}")
+
+    def ask_monitor(self):
+        """Two questions: one that QEMU answers by itself, one that the vCPUs stop for."""
+        self._monitor("query-status")
+        self._monitor("human-monitor-command", **{"command-line": "info registers -a"})
 
     # ---- what the host sees ----
 

@@ -68,8 +68,9 @@ class Host(processes.Supervised):
         self.killed = True
         super().kill()
 
-    def start_again(self):
-        """A new daemon on the sockets of the one that was killed."""
+    def start_again(self, guests=None):
+        """A new daemon in place of the one that was killed; for `guests`, of the same names."""
+        self._guests = guests or self._guests
         self._start()
         self.killed = False
 
@@ -89,6 +90,17 @@ class Host(processes.Supervised):
         if done.returncode != 0:
             raise HostError(f"tmemctl: {done.stderr.strip()}\ntmemd's log ends:\n{self.log()}")
         return json.loads(done.stdout)
+
+    def await_guest(self, name="guest", connected=True, timeout_s=20):
+        """Returns the status of a guest once it is registered, or gone with all it had."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            row = self.guest_status(name)
+            if row["connected"] == connected and not row["leaving"]:
+                return row
+            if time.monotonic() > deadline:
+                raise HostError(f"guest {name}: {json.dumps(self.status())}\n{self.log()}")
+            time.sleep(0.1)
 
     def guest_status(self, name):
         for guest in self.status()["guests"]:

@@ -11,7 +11,7 @@ from lab import paths
 
 _C_FLAGS = ["-O2", "-static", "-fno-tree-vectorize", "-Wall", "-Wextra", "-Wshadow", "-Wconversion"]
 _APPLETS = """[ awk cat cut dd dmesg echo find free grep head insmod ls mkdir mke2fs mkswap mount
-poweroff ps rm rmmod sed seq sh sleep sort stat stty swapoff swapon sync tail test
+poweroff ps reboot rm rmmod sed seq sh sleep sort stat stty swapoff swapon sync tail test
 touch umount uname wc"""
 
 

@@ -46,7 +46,9 @@ def run_in_l1(arguments, programs=("workload",), take=None, **environment):
     environment["TMEM_GUEST_KERNEL"] = str(paths.guest_kernel())
     paths.binary("tmemd")
     lab_guest.initramfs.build(programs)
-    with l1.L1(l1.Options(modules=(str(host_module.build()),))) as host:
+    module = str(host_module.build())
+    environment["TMEM_LAB_HOST_MODULE"] = module
+    with l1.L1(l1.Options(modules=(module,))) as host:
         code = host.run(["/usr/bin/python3", *command], _TIMEOUT_S, sys.stdout.buffer,
                         sys.stderr.buffer, environment)
         if take:

@@ -3,6 +3,7 @@
 
 import json
 import re
+import threading
 
 
 class QmpError(Exception):
@@ -10,8 +11,11 @@ class QmpError(Exception):
 
 
 class Qmp:
+    """Several threads may use it; a command waits for the one before."""
+
     def __init__(self, connection):
         connection.settimeout(60)
+        self._lock = threading.Lock()
         self._file = connection.makefile("rw", encoding="utf-8", newline="\n")
         self._read()  # the greeting
         self.command("qmp_capabilities")
@@ -26,6 +30,10 @@ class Qmp:
         return json.loads(line)
 
     def command(self, name, **arguments):
+        with self._lock:
+            return self._command(name, arguments)
+
+    def _command(self, name, arguments):
         try:
             self._file.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
             self._file.flush()

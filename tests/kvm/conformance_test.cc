@@ -86,6 +86,17 @@ TEST_F(Conformance, OthersAnswersAreTheSameWithAndWithoutTheModule) {
   EXPECT_EQ(vcpu.Make(kNegotiate).rax(), kEnosys);
 }
 
+class ConformanceOfAGuest : public KvmGuestTest {};
+
+TEST_F(ConformanceOfAGuest, OthersAnswersAreTheSameOnceItIsRegistered) {
+  const Answers before = RecordAnswers(*vcpu_);
+  WindowGuest guest(*vm_, *vcpu_);
+  const auto channel = Connect(guest);
+  ASSERT_TRUE(channel);
+  ExpectSame(before, RecordAnswers(*vcpu_));
+  EXPECT_EQ(guest.Kick(0), TMEM_HC_OK);
+}
+
 TEST_F(Conformance, OurAnswersAreRightWithSingleStepToo) {
   const Vm vm;
   Vcpu vcpu(vm);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // What a hand-over moves, how long it waits, and what it never does, whoever is hostile.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <random>
@@ -15,6 +19,7 @@
 #include "compress/sample_pages.h"
 #include "host-store/window/geometry.h"
 #include "host-store/window/shared_memory_access.h"
+#include "tests/kvm/child.h"
 #include "tests/kvm/daemon_double.h"
 #include "tests/kvm/kvm_fixture.h"
 #include "tests/kvm/module.h"
@@ -256,7 +261,7 @@ TEST_F(DataPath, ASlotThatDoesNotExistIsTheDaemonsToRefuse) {
   EXPECT_EQ(channel->view().lane(0).Entry(3).value, ~std::uint64_t{0});
   // A daemon that takes them for hits does not make the module write beside the window.
   const std::vector<std::byte> ram(vm_->ram(), vm_->ram() + kWindowAddress);
-  for (int i = 0; i < 4; ++i) {
+  for (std::uint64_t i = 0; i < 4; ++i) {
     (void)channel->TakeAndAnswer(0, TMEM_STATUS_OK, channel->view().lane(0).Entry(i).value);
   }
   (void)guest.CallAndWait(1);
@@ -332,7 +337,7 @@ TEST_F(DataPath, CountersThatWentBackEndTheChannel) {
 
 TEST_F(DataPath, ADaemonThatCompletesWhatWasNotPostedEndsTheChannel) {
   WindowGuest guest(*vm_, *vcpu_);
-  for (const std::uint64_t done : {2, 66, 1000}) {
+  for (const std::uint64_t done : {2u, 66u, 1000u}) {
     const auto channel = Connect(guest);
     ASSERT_TRUE(channel);
     Post(guest, 0, {});
@@ -379,7 +384,7 @@ TEST_F(DataPath, AWindowThatChangesDuringTheCallHarmsNobody) {
       guest.PrepareRegistration();
       ++answers[ToString(guest.Register())];
     }
-    for (std::uint32_t lane = 0; lane < 3; ++lane) Post(guest, lane, {}, 1 + i % 3);
+    for (std::uint32_t lane = 0; lane < 3; ++lane) Post(guest, lane, {}, 1 + lane);
     const tmem_hypercall_answer answer = i % 2 == 0 ? guest.Kick(7) : guest.CallOnce(7);
     registers = answer == TMEM_HC_GONE || answer == TMEM_HC_NOT_REGISTERED;
     ++answers[ToString(answer)];
@@ -419,6 +424,56 @@ TEST_F(DataPath, TheDaemonSeesTheMemorySlots) {
   EXPECT_EQ(added->flags, std::uint32_t{KVM_MEM_READONLY});
   EXPECT_STREQ(ToString(guest.Do(TMEM_HC_UNREGISTER)), "OK");
   EXPECT_FALSE(channel->Slots()) << "a channel that has ended shows no guest";
+}
+
+TEST_F(DataPath, TheDaemonsMistakesAreErrors) {
+  WindowGuest guest(*vm_, *vcpu_);
+  guest.PrepareRegistration();
+  ASSERT_STREQ(ToString(guest.Register()), "PENDING");
+  const auto waiting = daemon_->Next();
+  ASSERT_TRUE(waiting);
+  const auto accept = [&](std::uint64_t channel, int kick_fd, std::uint32_t zero) {
+    kvm_tmem_accept argument{};
+    argument.channel = channel;
+    argument.kick_fd = kick_fd;
+    argument.zero = zero;
+    return ::ioctl(daemon_->fd(), KVM_TMEM_ACCEPT, &argument) < 0 ? errno : 0;
+  };
+  const UniqueFd eventfd(::eventfd(0, EFD_CLOEXEC));
+  EXPECT_EQ(accept(waiting->channel, -1, 0), EBADF);
+  EXPECT_EQ(accept(waiting->channel, daemon_->fd(), 0), EINVAL);
+  EXPECT_EQ(accept(waiting->channel, eventfd.get(), 1), EINVAL);
+  EXPECT_EQ(accept(waiting->channel + 1, eventfd.get(), 0), ENOENT);
+  EXPECT_EQ(::ioctl(daemon_->fd(), _IO(KVM_TMEM_IOC, 99)), -1);
+  EXPECT_EQ(errno, ENOTTY);
+  EXPECT_EQ(::ioctl(daemon_->fd(), KVM_TMEM_ACCEPT, 8), -1);
+  EXPECT_EQ(errno, EFAULT);
+  // None of it was taken for the answer.
+  const auto channel = daemon_->Accept(*waiting);
+  ASSERT_TRUE(channel);
+  EXPECT_EQ(accept(waiting->channel, eventfd.get(), 0), ENOENT) << "accepted twice";
+  EXPECT_EQ(daemon_->Refuse(waiting->channel), ENOENT) << "refused once accepted";
+  const auto map = [&](std::size_t bytes, int flags, off_t offset) {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, channel->fd(), offset);
+    if (memory == MAP_FAILED) return errno;
+    ::munmap(memory, bytes);
+    return 0;
+  };
+  const std::size_t window = waiting->window_bytes;
+  EXPECT_EQ(map(window, MAP_PRIVATE, 0), EINVAL);
+  EXPECT_NE(map(window + kPageBytes, MAP_SHARED, 0), 0);
+  EXPECT_NE(map(kPageBytes, MAP_SHARED, static_cast<off_t>(window)), 0);
+  EXPECT_NE(map(window, MAP_SHARED, kPageBytes), 0);
+  EXPECT_EQ(map(window, MAP_SHARED, 0), 0);
+}
+
+TEST_F(DataPath, OnlyRootIsTheDaemon) {
+  Child other([](Child&) {
+    EXPECT_EQ(::setresuid(65534, 65534, 65534), 0);
+    EXPECT_EQ(::open(KVM_TMEM_DEVICE_PATH, O_RDWR | O_CLOEXEC), -1);
+    EXPECT_EQ(errno, EACCES);
+  });
+  EXPECT_EQ(other.Wait(), 0);
 }
 
 TEST_F(DataPath, OneDaemonAtATime) {

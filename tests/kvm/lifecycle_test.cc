@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -150,6 +151,53 @@ TEST_F(Lifecycle, AStoppedDaemonMakesCallsPendNotHang) {
     EXPECT_STREQ(ToString(guest.CallAndWait(1)), "OK");
     EXPECT_STREQ(ToString(guest.Do(TMEM_HC_UNREGISTER)), "OK");
   });
+}
+
+// A monitor stops vCPUs by a signal, while their guest calls a daemon that does not answer.
+TEST_F(Lifecycle, AVcpuThatCallsIsStoppedAtOnce) {
+  constexpr int kStops = 20;
+  WindowGuest guest(*vm_, *vcpu_);
+  const auto channel = Connect(guest);
+  ASSERT_TRUE(channel);
+  PostOne(guest);
+  const Call call = {TMEM_HYPERCALL_DEFAULT, TMEM_HC_CALL, 1, 0, 0};
+  std::chrono::nanoseconds longest{0};
+  std::atomic<std::uint64_t> calls = 0;
+  std::atomic<int> stops = 0;
+  std::atomic<bool> end = false;
+  // One thread for all: KVM takes tens of milliseconds when another one begins to run a vCPU.
+  std::thread runs([&] {
+    while (!end) {
+      calls += vcpu_->MakeMany(call, 1'000'000, TMEM_HC_TAG | TMEM_HC_PENDING);
+      ++stops;
+    }
+  });
+  const auto stop_once = [&] {
+    const int before = stops;
+    const std::uint64_t pendings = ReadCounters().at("pendings");
+    EXPECT_TRUE(Eventually([&] { return ReadCounters().at("pendings") > pendings; }));
+    const auto begin = std::chrono::steady_clock::now();
+    vcpu_->Stop(runs.native_handle());
+    while (stops == before) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return std::chrono::steady_clock::now() - begin;
+  };
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    longest = {};
+    for (int i = 0; i < kStops; ++i) {
+      longest = std::max<std::chrono::nanoseconds>(longest, stop_once());
+    }
+    if (longest < kLongestWait) break;
+  }
+  end = true;
+  (void)stop_once();
+  runs.join();
+  std::printf("stopped within %.1f ms, %llu calls\n",
+              std::chrono::duration<double, std::milli>(longest).count(),
+              static_cast<unsigned long long>(calls.load()));
+  EXPECT_LT(longest, kLongestWait);
+  EXPECT_GT(calls, 10u);
+  EXPECT_EQ(channel->Serve(), 1u);
+  EXPECT_STREQ(ToString(guest.CallAndWait(1)), "OK");
 }
 
 TEST_F(Lifecycle, AVmmKilledInACallEndsItsChannel) {

@@ -37,7 +37,7 @@ std::string WhyNoKvm() {
 }
 
 std::string WhyNoModule() {
-  const std::string why = WhyNoKvm();
+  std::string why = WhyNoKvm();
   if (!why.empty()) return why;
   const char* file = std::getenv("TMEM_KVM_MODULE");
   if (file == nullptr || !std::filesystem::exists(file)) return "TMEM_KVM_MODULE names no module";

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <stdexcept>
@@ -219,7 +220,11 @@ std::uint32_t Vcpu::Run() {
   int result = 0;
   do {
     result = ::ioctl(fd_.get(), KVM_RUN, 0);
-  } while (result < 0 && (errno == EINTR || errno == EAGAIN));
+  } while (result < 0 && (errno == EINTR || errno == EAGAIN) && !IsStopped());
+  if (result < 0 && errno == EINTR) {
+    __atomic_store_n(&run_->immediate_exit, 0, __ATOMIC_RELAXED);
+    return KVM_EXIT_INTR;
+  }
   Checked(result, "KVM_RUN");
   longest_ = std::max<std::chrono::nanoseconds>(longest_, std::chrono::steady_clock::now() - begin);
   return run_->exit_reason;
@@ -250,6 +255,7 @@ CallOutcome Vcpu::Make(const Call& call) {
   }
   CallOutcome outcome;
   outcome.exit_reason = Run();
+  if (outcome.exit_reason == KVM_EXIT_INTR) throw std::runtime_error("stopped in a call");
   outcome.regs = run_->s.regs.regs;
   return outcome;
 }
@@ -267,8 +273,23 @@ std::uint64_t Vcpu::MakeMany(const Call& call, std::uint64_t count, std::uint64_
   regs.rip = kCodeAddress + kLoopOffset;
   regs.rflags = kRflags;
   run_->kvm_dirty_regs = KVM_SYNC_X86_REGS;
-  if (Run() != KVM_EXIT_IO) throw std::runtime_error("the guest's loop ended oddly");
+  const std::uint32_t reason = Run();
+  if (reason != KVM_EXIT_IO && reason != KVM_EXIT_INTR) {
+    throw std::runtime_error("the guest's loop ended oddly");
+  }
   return count - run_->s.regs.regs.r10;
+}
+
+bool Vcpu::IsStopped() const {
+  return __atomic_load_n(&run_->immediate_exit, __ATOMIC_RELAXED) != 0;
+}
+
+void Vcpu::Stop(pthread_t thread) {
+  // The signal only has to arrive: without a handler it would end the process.
+  static const bool handled = [] { return std::signal(SIGUSR1, [](int) {}) != SIG_ERR; }();
+  (void)handled;
+  __atomic_store_n(&run_->immediate_exit, 1, __ATOMIC_RELAXED);
+  ::pthread_kill(thread, SIGUSR1);
 }
 
 std::chrono::nanoseconds Vcpu::TakeLongestRun() {

@@ -4,6 +4,7 @@
 #define TESTS_KVM_VM_H_
 
 #include <linux/kvm.h>
+#include <pthread.h>
 
 #include <chrono>
 #include <cstddef>
@@ -99,12 +100,17 @@ class Vcpu {
   // Returns how many were right.
   std::uint64_t MakeMany(const Call& call, std::uint64_t count, std::uint64_t expected);
 
+  // From another thread, as a VMM's monitor does it: the run in `thread` returns as soon as it can.
+  // MakeMany then comes back with what it has; Make throws.
+  void Stop(pthread_t thread);
+
   // The longest that the thread was in the kernel since the last question.
   std::chrono::nanoseconds TakeLongestRun();
   int fd() const { return fd_.get(); }
 
  private:
   std::uint32_t Run();
+  bool IsStopped() const;
 
   UniqueFd fd_;
   kvm_run* run_ = nullptr;

@@ -16,14 +16,10 @@ def plan(options, store, progress):
     """Yields (setup, a function that runs it): each doorbell after the other, so that drift hits
     both. From a disk without a throttle: with one, all would wait for the disk alike."""
     for setup, start in _one_doorbell(options, store, progress):
-        if options.only and options.only not in setup.title():
-            continue
-        if setup.variant == "off":
-            yield setup, start
-            continue
-        for doorbell in ["ivshmem", "hypercall"]:
+        for doorbell in [""] if setup.variant == "off" else ["ivshmem", "hypercall"]:
             setup.doorbell = doorbell
-            yield setup, start
+            if not options.only or options.only in setup.title():
+                yield setup, start
 
 
 def _one_doorbell(options, store, progress):

@@ -185,7 +185,7 @@ static struct tmem_client * __init connect(int *error)
 	}
 	the_transport = &tmem_hypercall_transport;
 	client_ops.hypercall = hypercall;
-	smp_store_release(&the_client, client);
+	smp_store_release(&the_client, client); /* as in connect_by() */
 	return client;
 }
 

@@ -32,7 +32,7 @@ def _shared(host, guests, domains):
         host.await_guest(guest.name)
     # One after the other: how much of the file's end each has does not depend on who was quicker.
     for guest in guests:
-        _stream(guest, passes=2)
+        _stream(guest)
     pages = [host.guest_status(guest.name)["ephemeral_pages"] for guest in guests]
     expect(min(pages) > 2000, f"{domains}: pages held: {pages}; {losses(guests[0])}")
     return pages, host.status()["pool"]
@@ -115,7 +115,7 @@ def _flood(two, sampled):
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        _stream(two, passes=3)
+        _stream(two, passes=2)
     finally:
         done.set()
         thread.join()
@@ -127,8 +127,8 @@ def hypercall_rules(context):
     limit_mib = 40
     host = context.host([f"one,weight={_WEIGHT}", "two"], limit_mib=limit_mib, pool_min_mib=12)
     one = small_guest(context, host, "one")
-    swapped_out(context, one, first_mib=12, second_mib=44)
-    _stream(one, passes=2)
+    swapped_out(context, one, first_mib=12, second_mib=36)
+    _stream(one)
     two = _refused_as_it_should(context, host)
     _becomes_two(host, two)
     held = host.guest_status("one")

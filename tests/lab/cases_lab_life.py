@@ -16,7 +16,7 @@ CORPORA = {"hypercall_life_cycle": TEXT_MIB, "hypercall_migrated_to_file": TEXT_
 
 
 def _swap_out(context, guest):
-    swapped_out(context, guest, first_mib=12, second_mib=44)
+    swapped_out(context, guest, first_mib=12, second_mib=36)
 
 
 def _expect_nothing_held(row, what):

@@ -42,7 +42,7 @@ def _stream_hits(guest, what, passes=1):
     return guest.counters()["get_hits"] - before
 
 
-def _hog(context, seed, plan="fv", mib=56):
+def _hog(context, seed, plan="fv", mib=44):
     return f"hog bytes={mib * MIB} seed={context.seed + seed} plan={plan}"
 
 

@@ -41,4 +41,19 @@ int tmem_stats_create(struct tmem_client *client);
 int tmem_cleancache_start(struct tmem_client *client);
 int tmem_frontswap_start(struct tmem_client *client);
 
+/* reporting.c */
+#ifdef CONFIG_PAGE_REPORTING
+bool tmem_reporting_enabled(void);
+void tmem_reporting_start(struct tmem_client *client);
+#else
+static inline bool tmem_reporting_enabled(void)
+{
+	return false;
+}
+
+static inline void tmem_reporting_start(struct tmem_client *client)
+{
+}
+#endif
+
 #endif /* TMEM_GUEST_H */

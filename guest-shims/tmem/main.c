@@ -14,7 +14,8 @@ static int __init tmem_init(void)
 	struct tmem_client *client;
 	int error;
 
-	if (!tmem_cleancache_enabled() && tmem_frontswap_mode() == TMEM_FRONTSWAP_OFF)
+	if (!tmem_cleancache_enabled() && tmem_frontswap_mode() == TMEM_FRONTSWAP_OFF &&
+	    !tmem_reporting_enabled())
 		return DOING_NOTHING;
 	client = tmem_host_connect();
 	if (IS_ERR(client)) {
@@ -34,11 +35,12 @@ static int __init tmem_init(void)
 		if (error)
 			pr_err("frontswap is not available (error %d)\n", error);
 	}
+	tmem_reporting_start(client);
 	return 0;
 }
 
 /* No module_exit: the hooks hold on to the module for good. */
 module_init(tmem_init);
 
-MODULE_DESCRIPTION("Transcendent memory: gives cold pages to the host");
+MODULE_DESCRIPTION("Transcendent memory: gives cold pages and free memory to the host");
 MODULE_LICENSE("GPL");

@@ -186,6 +186,9 @@ u32 tmem_table_keys(void)
 {
 	u64 keys = table_keys ? table_keys : (u64)totalram_pages() * TABLE_KEYS_PER_PAGE;
 
+	/* Cleancache cannot be turned on later. */
+	if (!cleancache)
+		keys = 0;
 	return clamp_t(u64, keys, TMEM_TABLE_MIN_KEYS * TMEM_MAX_KEY_LANES, TMEM_TABLE_MAX_KEYS);
 }
 

@@ -29,6 +29,8 @@ constexpr const char* kFooter =
     "guest whose rule holds and that is free is taken; no rule: refused. weight=N, 1 to 100, is "
     "its\n"
     "share of the workers' time and of the memory.\n"
+    "ram=FILE (QEMU's memory-backend-file, share=on) lets a guest on a socket give free memory\n"
+    "back; ram-layout=pc or q35 is its -machine. By hypercall nothing is needed for that.\n"
     "The pool must not be swapped: run tmemd with MemorySwapMax=0 where the host has swap.\n"
     "\n"
     "Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or go on; 2 wrong command "
@@ -53,7 +55,7 @@ Result<DaemonConfig> CheckConfig(DaemonConfig config) {
   if (config.guests.empty()) return Invalid("no guest: give --guest NAME at least once");
   std::set<std::string> names;
   bool any_rule = false;
-  for (const auto& [guest, rule] : config.guests) {
+  for (const auto& [guest, rule, ram] : config.guests) {
     if (!names.insert(guest.name).second) {
       return Invalid("--guest " + guest.name + " is given twice");
     }
@@ -120,7 +122,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
                  "a guest to serve, on DIR/NAME.sock; guests of one domain share equal pages; may "
                  "be given many times")
       ->required()
-      ->type_name("NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N]");
+      ->type_name("NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=L]]");
   const std::map<std::string, KvmTmemUse> uses = {
       {"auto", KvmTmemUse::kAuto}, {"required", KvmTmemUse::kRequired}, {"off", KvmTmemUse::kOff}};
   app.add_option("--kvm-tmem", config.kvm_tmem,

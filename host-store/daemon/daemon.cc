@@ -147,9 +147,9 @@ Result<void> Daemon::Start(std::unique_ptr<KvmTmemDevice> device) {
 }
 
 Result<void> Daemon::StartGuests() {
-  for (const auto& [guest, rule] : config_.guests) {
+  for (const auto& [guest, rule, ram] : config_.guests) {
     GuestPortOptions options{
-        .guest = guest, .window_bytes = config_.window.window_bytes, .channel = {}};
+        .guest = guest, .window_bytes = config_.window.window_bytes, .channel = {}, .ram = ram};
     options.channel.credit_window = CreditWindow(config_);
     ports_.push_back(
         std::make_unique<GuestPort>(*loop_, *store_, clock_, std::move(options),

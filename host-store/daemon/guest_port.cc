@@ -3,6 +3,7 @@
 #include "host-store/daemon/guest_port.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/eventfd.h>
 
 #include <utility>
 
@@ -15,13 +16,28 @@ namespace {
 // Pieces of a removal between two looks at the sockets: 128 pages, about 0.1 ms.
 constexpr int kPiecesAtOnce = 8;
 
+std::unique_ptr<RamPuncher> MakePuncher(const Connection& connection, const RamConfig& ram,
+                                        RamPuncher::Handlers handlers) {
+  if (ram.path.empty() || connection.peer.doorbell != "ivshmem") return nullptr;
+  // The worker that waits for the guest's rings is woken the same way.
+  handlers.on_ready = [kick = connection.kick.get()] { (void)::eventfd_write(kick, 1); };
+  return std::make_unique<RamPuncher>(ram, connection.peer.pid, std::move(handlers));
+}
+
+ChannelOptions WithSink(ChannelOptions options, ReportSink* sink) {
+  options.reports = sink;
+  return options;
+}
+
 }  // namespace
 
 GuestPort::Session::Session(Store& store, GuestId id, Connection from,
-                            const ChannelOptions& options)
+                            const ChannelOptions& options, const RamConfig& ram,
+                            RamPuncher::Handlers handlers)
     : connection(std::move(from)),
+      puncher(MakePuncher(connection, ram, std::move(handlers))),
       channel(store, id, WindowView(connection.memory.data(), connection.geometry),
-              *connection.bell, options) {}
+              *connection.bell, WithSink(options, puncher.get())) {}
 
 GuestPort::GuestPort(EventLoop& loop, Store& store, const Clock& clock, GuestPortOptions options,
                      PickWorker pick_worker)
@@ -50,7 +66,10 @@ Result<void> GuestPort::Connect(Connection connection) {
                                             FormatSize(options_.window_bytes)};
   }
   if (Result<void> entered = EnterStore(); !entered) return entered;
-  session_ = std::make_unique<Session>(store_, *id_, std::move(connection), options_.channel);
+  session_ = std::make_unique<Session>(
+      store_, *id_, std::move(connection), options_.channel, options_.ram,
+      RamPuncher::Handlers{.on_ready = {},
+                           .on_refused = [this](const std::string& why) { OnReportRefused(why); }});
   Worker& worker = pick_worker_();
   Result<void> attached =
       worker.Attach(session_->channel, options_.guest.weight, session_->connection.kick.get(),
@@ -154,6 +173,10 @@ void GuestPort::OnChannelEvent(Channel::Event event) {
       Warn("channel reset: its counters do not match (rolled back or hostile)");
       break;
   }
+}
+
+void GuestPort::OnReportRefused(const std::string& why) {
+  Warn("its free memory cannot be dropped: " + why);
 }
 
 void GuestPort::Warn(const std::string& text) {

@@ -15,6 +15,7 @@
 #include "host-store/daemon/log_limiter.h"
 #include "host-store/doorbell/connection.h"
 #include "host-store/doorbell/event_loop.h"
+#include "host-store/doorbell/ram_puncher.h"
 #include "host-store/doorbell/worker.h"
 #include "host-store/store/store.h"
 #include "host-store/window/channel.h"
@@ -25,6 +26,7 @@ struct GuestPortOptions {
   GuestOptions guest;
   std::uint64_t window_bytes;  // what is reserved for its window: no larger one is taken
   ChannelOptions channel;
+  RamConfig ram = {};  // no path: free memory is not reported over a socket
 };
 
 // A connection is a guest's life, whichever doorbell it came by: its end destroys the guest's pools
@@ -57,9 +59,11 @@ class GuestPort {
  private:
   // All that exists only while a guest is connected.
   struct Session {
-    Session(Store& store, GuestId id, Connection from, const ChannelOptions& options);
+    Session(Store& store, GuestId id, Connection from, const ChannelOptions& options,
+            const RamConfig& ram, RamPuncher::Handlers handlers);
 
     Connection connection;
+    const std::unique_ptr<RamPuncher> puncher;  // null: not over this doorbell, or no RAM file
     Channel channel;
     Worker* worker = nullptr;
   };
@@ -69,6 +73,8 @@ class GuestPort {
   bool RemoveSome();
   // In a worker's thread.
   void OnChannelEvent(Channel::Event event);
+  // In the puncher's thread.
+  void OnReportRefused(const std::string& why);
 
   EventLoop& loop_;
   Store& store_;

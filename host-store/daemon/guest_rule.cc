@@ -18,7 +18,8 @@ namespace {
 // A socket name with its directory has to fit 107 bytes.
 constexpr std::size_t kMaxNameBytes = 48;
 
-constexpr std::string_view kForm = "want NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N]";
+constexpr std::string_view kForm =
+    "want NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]";
 
 // The uid that means "none" in system calls.
 constexpr std::uint64_t kNoUid = UINT32_MAX;
@@ -75,6 +76,23 @@ Result<void> SetWeight(std::string_view value, GuestConfig& config) {
   return Ok();
 }
 
+Result<void> SetRam(std::string_view value, GuestConfig& config) {
+  if (value.front() != '/') {
+    return Invalid("ram=" + std::string(value) + ": want an absolute path, QEMU's mem-path");
+  }
+  config.ram.path = value;
+  return Ok();
+}
+
+Result<void> SetRamLayout(std::string_view value, GuestConfig& config) {
+  const std::optional<RamLayout> layout = RamLayoutOfName(value);
+  if (!layout) {
+    return Invalid("ram-layout=" + std::string(value) + ": want pc or q35, QEMU's -machine");
+  }
+  config.ram.layout = *layout;
+  return Ok();
+}
+
 Result<void> SetOption(std::string_view name, std::string_view value, GuestConfig& config) {
   if (name == "domain") {
     config.guest.domain = value;
@@ -83,6 +101,8 @@ Result<void> SetOption(std::string_view name, std::string_view value, GuestConfi
   if (name == "uid") return SetUid(value, config);
   if (name == "cgroup") return SetCgroup(value, config);
   if (name == "weight") return SetWeight(value, config);
+  if (name == "ram") return SetRam(value, config);
+  if (name == "ram-layout") return SetRamLayout(value, config);
   return Invalid("'" + std::string(name) + "' is unknown: " + std::string(kForm));
 }
 
@@ -118,6 +138,9 @@ Result<GuestConfig> Parse(std::string_view text) {
       return set.error();
     }
     at = next;
+  }
+  if (seen.contains("ram-layout") && !seen.contains("ram")) {
+    return Invalid("ram-layout= without ram=");
   }
   return config;
 }

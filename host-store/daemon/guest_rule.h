@@ -11,6 +11,7 @@
 
 #include "host-store/base/result.h"
 #include "host-store/doorbell/connection.h"
+#include "host-store/doorbell/guest_ram.h"
 #include "host-store/store/store.h"
 
 namespace tmem {
@@ -31,9 +32,11 @@ struct GuestRule {
 struct GuestConfig {
   GuestOptions guest;
   GuestRule rule;
+  RamConfig ram;
 };
 
-// NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N]. Errors say what is wrong and what would do.
+// NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]. Errors say what
+// is wrong and what would do.
 Result<GuestConfig> ParseGuest(std::string_view text);
 
 }  // namespace tmem

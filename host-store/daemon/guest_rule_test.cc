@@ -31,6 +31,11 @@ TEST(GuestRule, ReadsEveryOption) {
   EXPECT_FALSE(plain.rule.given());
   EXPECT_EQ(plain.guest.weight, 1u);
   EXPECT_EQ(plain.guest.domain, "");
+  EXPECT_EQ(plain.ram.path, "");
+  const RamConfig ram = ParseGuest("a,ram=/dev/shm/a,ram-layout=q35").value().ram;
+  EXPECT_EQ(ram.path, "/dev/shm/a");
+  EXPECT_EQ(ram.layout, RamLayout::kQ35);
+  EXPECT_EQ(ParseGuest("a,ram=/dev/shm/a").value().ram.layout, RamLayout::kPc);
   EXPECT_EQ(ParseGuest("a,uid=root").value().rule.uid, 0u);
   EXPECT_EQ(ParseGuest("a,cgroup=/x/").value().rule.cgroup, "/x");
   EXPECT_EQ(ParseGuest("a,cgroup=/").value().rule.cgroup, "/");
@@ -51,6 +56,9 @@ TEST(GuestRule, ErrorsSayWhatIsWrong) {
   for (const char* path : {"//", "/a//b", "/a/../b", "/a/./b"}) {
     EXPECT_THAT(ErrorOf(std::string("a,cgroup=") + path), HasSubstr("/sys/fs/cgroup")) << path;
   }
+  EXPECT_THAT(ErrorOf("a,ram=shm/a"), HasSubstr("absolute path"));
+  EXPECT_THAT(ErrorOf("a,ram=/a,ram-layout=microvm"), HasSubstr("pc or q35"));
+  EXPECT_THAT(ErrorOf("a,ram-layout=pc"), HasSubstr("without ram="));
   EXPECT_THAT(ErrorOf("a,cgroup=/" + std::string(300, 'x')), HasSubstr("longer"));
   for (const char* weight : {"0", "101", "1.5", "x", "-1", "1 "}) {
     EXPECT_THAT(ErrorOf(std::string("a,weight=") + weight), HasSubstr("1 to 100")) << weight;

@@ -82,6 +82,8 @@ json GuestStatusJson(const GuestStatus& status, const ChannelCounters& counters)
       {"cpu_ns", counters.cpu_ns.value()},
       {"settle_cpu_ns", counters.settle_cpu_ns.value()},
       {"poll_cpu_ns", counters.poll_cpu_ns.value()},
+      {"report_cpu_ns", counters.report_cpu_ns.value()},
+      {"reported_bytes", counters.reported_bytes.value()},
       {"operations", OperationsJson(counters)},
   };
   return {

@@ -15,6 +15,11 @@ constexpr std::uint64_t kPublishEvery = 8;
 // A guest that waits for free slots is told after so many, even if there is more in the lane.
 constexpr std::uint64_t kRingEvery = 32;
 
+ChannelOptions WithReports(ChannelOptions options) {
+  if (options.reports != nullptr) options.features |= TMEM_FEATURE_REPORT;
+  return options;
+}
+
 }  // namespace
 
 Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBell& bell,
@@ -23,12 +28,15 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
       guest_(guest),
       window_(window),
       bell_(bell),
-      options_(options),
+      options_(WithReports(options)),
       lanes_(window.lane_count()) {
   window_.PublishGeometry();
   tmem_host_page& host = window_.host_page();
   StoreRelaxed(host.features_offered, tmem_u64{options_.features});
   StoreRelaxed(host.max_pools, tmem_u32{TMEM_MAX_POOLS});
+  if (options_.reports != nullptr) {
+    StoreRelaxed(host.max_report_ranges, tmem_u32{TMEM_MAX_REPORT_RANGES});
+  }
   StoreRelaxed(host.credits_target, tmem_u64{options_.credit_window});
   pools_.reserve(TMEM_MAX_POOLS);
   if (LoadRelaxed(host.register_answer) != 0) {
@@ -36,6 +44,10 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
   } else {
     PublishNotices();
   }
+}
+
+Channel::~Channel() {
+  DropReport();
 }
 
 // Goes on counting where the former channel stopped. A guest that wrote there harms only itself.
@@ -69,7 +81,8 @@ bool Channel::HasWork() const {
   if (!registered_) return false;
   for (std::uint32_t lane = 0; lane < window_.lane_count(); ++lane) {
     const std::uint64_t posted = LoadAcquire(window_.lane(lane).head().posted);
-    if (posted != lanes_[lane].done || !CountersMatch(lane, posted)) return true;
+    if (!CountersMatch(lane, posted)) return true;
+    if (posted != lanes_[lane].done && !IsBlocked(lane)) return true;
   }
   return false;
 }
@@ -80,7 +93,7 @@ Channel::Work Channel::Look() {
   if (!registered_) return work;
   if (!LookAtLanes()) return Work::kUrgent;
   for (std::uint32_t lane = 0; lane < window_.lane_count(); ++lane) {
-    if (lanes_[lane].posted == lanes_[lane].done) continue;
+    if (lanes_[lane].posted == lanes_[lane].done || IsBlocked(lane)) continue;
     if (IsUrgent(lane)) return Work::kUrgent;
     work = Work::kPlain;
   }
@@ -146,7 +159,7 @@ void Channel::VisitLanes(Work work, WorkUnits max_units, Visited& visited) {
   const std::uint32_t first = next_lane_;
   for (std::uint32_t i = 0; i < window_.lane_count() && units_ < max_units; ++i) {
     const std::uint32_t lane = (first + i) % window_.lane_count();
-    if (lanes_[lane].done == lanes_[lane].posted) continue;
+    if (lanes_[lane].done == lanes_[lane].posted || IsBlocked(lane)) continue;
     if (work == Work::kUrgent && !IsUrgent(lane)) continue;
     // A lane that was not finished comes last next time.
     next_lane_ = (lane + 1) % window_.lane_count();
@@ -161,7 +174,7 @@ std::uint64_t Channel::VisitLane(std::uint32_t number, WorkUnits max_units) {
   Lane& lane = lanes_[number];
   const std::uint64_t first = lane.done;
   std::uint64_t at = first;
-  while (at != lane.posted && units_ < max_units) {
+  while (at != lane.posted && units_ < max_units && !IsBlocked(number)) {
     if (!ExecuteNext(number, at)) continue;  // a flush: the next piece
     ++at;
     if (at - lane.done == kPublishEvery || at <= lane.urgent_until) PublishDone(number, at);
@@ -182,11 +195,14 @@ bool Channel::ExecuteNext(std::uint32_t number, std::uint64_t at) {
   if (lane.flush) {
     op = lane.flush->desc.op;
     completion = ContinueFlush(number);
+  } else if (report_ && number == window_.control_lane()) {
+    op = TMEM_OP_REPORT;
+    completion = ContinueReport(entry);
   } else {
     const tmem_desc desc = CopyOnce(entry);
     op = desc.op;
     units_ += kDescriptorUnits;
-    completion = Execute(number, desc);
+    completion = Execute(number, desc, entry);
   }
   if (!completion) return false;
   StoreRelaxed(entry.value, completion->value);
@@ -199,6 +215,10 @@ bool Channel::ExecuteNext(std::uint32_t number, std::uint64_t at) {
   return true;
 }
 
+bool Channel::IsBlocked(std::uint32_t lane) const {
+  return report_ && lane == window_.control_lane() && !options_.reports->Ready();
+}
+
 void Channel::PublishDone(std::uint32_t number, std::uint64_t done) {
   lanes_[number].done = done;
   StoreRelease(window_.lane(number).head().done, done);
@@ -208,7 +228,8 @@ void Channel::PublishDone(std::uint32_t number, std::uint64_t done) {
 // for each part of it. Whenever a lane has run empty it has been asked, so none sleeps for ever.
 bool Channel::GuestSleepsOn(std::uint32_t number) {
   Lane& lane = lanes_[number];
-  const bool finished = lane.done == lane.posted || lane.done == lane.urgent_until;
+  const bool finished =
+      lane.done == lane.posted || lane.done == lane.urgent_until || IsBlocked(number);
   if (lane.unrung == 0 || (!finished && lane.unrung < kRingEvery)) return false;
   lane.unrung = 0;
   FullFence();  // after `done`, before guest_waits
@@ -278,6 +299,7 @@ Channel::Event Channel::Register() {
 
 // Everything the channel had is gone: pools, credits, counters. Only the memory goes later.
 void Channel::StartOver() {
+  DropReport();
   store_.BeginResetGuest(guest_);
   reaping_ = true;
   reaped_ = {};

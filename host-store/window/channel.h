@@ -11,6 +11,7 @@
 #include "host-store/store/store.h"
 #include "host-store/window/channel_counters.h"
 #include "host-store/window/decoder.h"
+#include "host-store/window/report_sink.h"
 #include "host-store/window/window_view.h"
 #include "host-store/window/work_units.h"
 
@@ -27,6 +28,8 @@ struct ChannelOptions {
   std::uint64_t features = TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_PERSISTENT | TMEM_FEATURE_FILL;
   // Unused credits that a guest with a persistent pool may hold: 8 MiB of swap in flight.
   std::uint64_t credit_window = 2048;
+  // Where reports go; null: they are not offered. Outlives the channel.
+  ReportSink* reports = nullptr;
 };
 
 // The host side of one window.
@@ -39,7 +42,8 @@ struct ChannelOptions {
 // has
 //    done as many units of work as it was given. Lanes in which somebody waits come first, and
 //    while there are any the others are left for a later visit. A long flush is one that a later
-//    visit goes on with; its lane waits for it, other lanes do not. The counters are this object's
+//    visit goes on with; its lane waits for it, other lanes do not. So does the control lane for a
+//    report, which the sink drops meanwhile. The counters are this object's
 //    own; those in the window are compared with them, and a difference resets the channel (X3).
 // 3. Completions are published as they come, so that a guest copies out one page while the next is
 //    unpacked.
@@ -74,6 +78,7 @@ class Channel {
   // Writes geometry and host page.
   Channel(Store& store, GuestId guest, const WindowView& window, GuestBell& bell,
           const ChannelOptions& options);
+  ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
@@ -141,6 +146,8 @@ class Channel {
   void VisitLanes(Work work, WorkUnits max_units, Visited& visited);
   std::uint64_t VisitLane(std::uint32_t lane, WorkUnits max_units);
   bool ExecuteNext(std::uint32_t lane, std::uint64_t at);
+  // Its next descriptor is a report that the sink has not finished.
+  bool IsBlocked(std::uint32_t lane) const;
   void PublishDone(std::uint32_t lane, std::uint64_t done);
   bool GuestSleepsOn(std::uint32_t lane);
   void ReapSome();
@@ -149,8 +156,12 @@ class Channel {
   void RingGuest();
   const Pool* FindPool(PoolHandle handle) const;
 
-  // Nothing while the descriptor is a flush that is not finished.
-  std::optional<Completion> Execute(std::uint32_t lane, const tmem_desc& desc);
+  // Nothing while the descriptor is a flush or a report that is not finished. `desc` is the copy of
+  // `entry`.
+  std::optional<Completion> Execute(std::uint32_t lane, const tmem_desc& desc, tmem_desc& entry);
+  std::optional<Completion> BeginReport(const op::Report& report, tmem_desc& entry);
+  std::optional<Completion> ContinueReport(tmem_desc& entry);
+  void DropReport();
   std::optional<Completion> ContinueFlush(std::uint32_t lane);
   Completion Put(std::uint32_t lane, const op::Put& put);
   Completion PutFilled(const op::PutFilled& put);
@@ -169,8 +180,9 @@ class Channel {
   const ChannelOptions options_;
 
   std::vector<Lane> lanes_;
-  std::uint32_t next_lane_ = 0;  // where the next visit begins
-  WorkUnits units_ = 0;          // of the visit in progress
+  std::uint32_t next_lane_ = 0;       // where the next visit begins
+  WorkUnits units_ = 0;               // of the visit in progress
+  std::optional<op::Report> report_;  // that the sink has
   bool reaping_ = false;
   FlushProgress reaped_;
   std::uint64_t answered_request_ = 0;

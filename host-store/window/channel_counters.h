@@ -34,8 +34,10 @@ struct ChannelCounters {
   Counter settle_units;        // done to settle this guest's pages
   // A worker's CPU time for this guest: visits, and the two that follow.
   Counter cpu_ns;
-  Counter settle_cpu_ns;  // compressing its pages
-  Counter poll_cpu_ns;    // looking for more of its work before sleeping
+  Counter settle_cpu_ns;   // compressing its pages
+  Counter report_cpu_ns;   // not a worker's: dropping what it reported free
+  Counter reported_bytes;  // dropped
+  Counter poll_cpu_ns;     // looking for more of its work before sleeping
   // Completed descriptors by kOpNames and kStatusNames.
   std::array<std::array<Counter, kStatusNames.size()>, kOpNames.size()> operations;
 };

@@ -14,6 +14,12 @@ tmem_status StatusOf(Outcome outcome) {
   return static_cast<tmem_status>(outcome);
 }
 
+// A slot is a page; the decoder has bounded the ranges of a report so that they fit.
+tmem_report_range* RangesOf(const WindowView& window, std::uint32_t slot) {
+  static_assert(TMEM_MAX_REPORT_RANGES * sizeof(tmem_report_range) <= TMEM_PAGE_BYTES);
+  return reinterpret_cast<tmem_report_range*>(window.lane(window.control_lane()).Slot(slot).data());
+}
+
 void FillSlot(PageBuffer slot, std::uint64_t word) {
   for (std::size_t at = 0; at < kPageBytes; at += sizeof word) {
     std::memcpy(slot.data() + at, &word, sizeof word);
@@ -22,7 +28,8 @@ void FillSlot(PageBuffer slot, std::uint64_t word) {
 
 }  // namespace
 
-std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tmem_desc& desc) {
+std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tmem_desc& desc,
+                                                    tmem_desc& entry) {
   const std::uint32_t key_lanes = window_.geometry().key_lanes;
   const Operation operation =
       Decode(desc, {lane, key_lanes, window_.lane(lane).slots(), features_});
@@ -56,7 +63,7 @@ std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tm
         } else if constexpr (std::is_same_v<T, op::CreditReturn>) {
           return ReturnCredits(checked);
         } else if constexpr (std::is_same_v<T, op::Report>) {
-          return Completion{.status = TMEM_STATUS_UNSUPPORTED};  // the feature is not offered yet
+          return BeginReport(checked, entry);
         } else {
           return Refuse(checked);
         }
@@ -157,6 +164,45 @@ Channel::Completion Channel::ReturnCredits(const op::CreditReturn& back) {
   const std::uint64_t taken = store_.ReturnCredits(guest_, back.credits);
   credits_spent_ += taken;
   return {.status = TMEM_STATUS_OK, .value = taken};
+}
+
+// ---- reports ----------------------------------------------------------------------------------
+
+// The ranges are copied after the report was taken: before that they may be another report's [R1].
+std::optional<Channel::Completion> Channel::BeginReport(const op::Report& report,
+                                                        tmem_desc& entry) {
+  if (!CompareSwap(entry.state, tmem_u32{TMEM_REPORT_POSTED}, tmem_u32{TMEM_REPORT_TAKEN})) {
+    return Completion{.status = TMEM_STATUS_NOT_TAKEN};
+  }
+  std::vector<tmem_report_range> ranges(report.ranges);
+  const tmem_report_range* from = RangesOf(window_, report.slot);
+  for (tmem_report_range& range : ranges) range = CopyOnce(*from++);
+  units_ += report.ranges;
+  report_ = report;
+  options_.reports->Begin(std::move(ranges));
+  return ContinueReport(entry);
+}
+
+std::optional<Channel::Completion> Channel::ContinueReport(tmem_desc& entry) {
+  if (!options_.reports->Ready()) return std::nullopt;
+  const ReportSink::Outcome outcome = options_.reports->Take();
+  tmem_report_range* to = RangesOf(window_, report_->slot);
+  for (const tmem_status status : outcome.ranges) {
+    StoreRelaxed((to++)->status, static_cast<tmem_u32>(status));
+  }
+  StoreRelease(entry.state, tmem_u32{TMEM_REPORT_ANSWERED});
+  report_.reset();
+  units_ += kDescriptorUnits;
+  counters_.reported_bytes.Add(outcome.dropped_bytes);
+  counters_.report_cpu_ns.Add(outcome.cpu_ns);
+  return Completion{.status = outcome.status, .value = outcome.dropped_bytes};
+}
+
+// Nobody is told: a channel that starts over, or ends, has nobody to tell.
+void Channel::DropReport() {
+  if (!report_) return;
+  options_.reports->Cancel();
+  report_.reset();
 }
 
 const Channel::Pool* Channel::FindPool(PoolHandle handle) const {

@@ -93,8 +93,10 @@ Operation DecodePoolCreate(const tmem_desc& desc, const LaneContext& lane) {
 
 Operation DecodeReport(const tmem_desc& desc, const LaneContext& lane) {
   if (!Chosen(lane, TMEM_FEATURE_REPORT)) return Refuse(TMEM_STATUS_UNSUPPORTED);
-  if (desc.flags != 0 || desc.tag != 0 || desc.pool != 0 || desc.state != TMEM_REPORT_POSTED ||
-      desc.count == 0 || desc.count > TMEM_MAX_REPORT_RANGES) {
+  // Withdrawn may be what the copy says already; which it is, the compare-and-swap decides.
+  const bool posted = desc.state == TMEM_REPORT_POSTED || desc.state == TMEM_REPORT_WITHDRAWN;
+  if (desc.flags != 0 || desc.tag != 0 || desc.pool != 0 || !posted || desc.count == 0 ||
+      desc.count > TMEM_MAX_REPORT_RANGES) {
     return Refuse(TMEM_STATUS_BAD_FIELD);
   }
   if (desc.value >= lane.slots) return Refuse(TMEM_STATUS_BAD_SLOT);

@@ -135,7 +135,8 @@ TEST(Decoder, X1RefusesEveryBitOfEveryUnusedField) {
        8,
        {TMEM_OP_PUT}},
       {"status", [](tmem_desc& d, int b) { d.status = static_cast<tmem_u16>(1u << b); }, 16, {}},
-      {"state", [](tmem_desc& d, int b) { d.state ^= 1u << b; }, 32, {}},
+      // Of a report: ChannelReport.OtherStatesAreRefused.
+      {"state", [](tmem_desc& d, int b) { d.state ^= 1u << b; }, 32, {TMEM_OP_REPORT}},
       {"pool",
        [](tmem_desc& d, int b) { d.pool = 1ull << b; },
        64,

@@ -28,6 +28,13 @@ void StoreRelease(T& word, T value) {
   __atomic_store_n(&word, value, __ATOMIC_RELEASE);
 }
 
+// Only from `expected`; says whether it was that.
+template <typename T>
+bool CompareSwap(T& word, T expected, T desired) {
+  return __atomic_compare_exchange_n(&word, &expected, desired, false, __ATOMIC_SEQ_CST,
+                                     __ATOMIC_SEQ_CST);
+}
+
 // Keeps a later load from passing an earlier store; x86 reorders these two otherwise. Whoever
 // publishes, and whoever is about to sleep, needs it once.
 inline void FullFence() {

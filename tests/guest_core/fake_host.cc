@@ -22,6 +22,7 @@ FakeHost::FakeHost(const FakeHostOptions& options) : options_(options) {
   geometry.ring_entries = options.ring_entries;
   geometry.lane_slots = options.lane_slots;
   geometry.control_ring_entries = TMEM_MIN_RING_ENTRIES;
+  geometry.control_slots = options.control_slots;
   bytes_ = tmem_window_bytes_needed(&geometry);
   geometry.window_bytes = bytes_;
   memory_.reset(std::aligned_alloc(TMEM_PAGE_BYTES, bytes_));
@@ -29,6 +30,7 @@ FakeHost::FakeHost(const FakeHostOptions& options) : options_(options) {
   header().geometry = geometry;
   header().host.features_offered = options.features;
   header().host.max_pools = TMEM_MAX_POOLS;
+  header().host.max_report_ranges = options.control_slots == 0 ? 0 : TMEM_MAX_REPORT_RANGES;
   header().host.epoch = 1;
   header().host.credits_target = options.credits;
 }

@@ -19,7 +19,8 @@ struct FakeHostOptions {
   std::uint32_t key_lanes = 2;
   std::uint32_t ring_entries = 64;
   std::uint32_t lane_slots = 24;
-  std::uint64_t credits = 1000;  // granted once there is a persistent pool
+  std::uint32_t control_slots = 0;  // without them there are no reports
+  std::uint64_t credits = 1000;     // granted once there is a persistent pool
   std::uint64_t features = TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_PERSISTENT | TMEM_FEATURE_FILL;
 };
 

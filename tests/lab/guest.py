@@ -37,6 +37,10 @@ class Options:
     kernel: pathlib.Path | None = None
     programs: tuple = ("workload",)  # of ours, in the initial file system
     reboots: bool = False  # a reset boots it again, rather than ending it
+    ram_file: pathlib.Path | None = None  # in tmpfs, made by QEMU; its RAM
+    ram_shared: bool = True
+    machine: str = "pc"
+    extra: tuple = ()  # more of QEMU's arguments
     snapshots: bool = False  # save() and load() work: its disks and window can be saved
     label: str = ""  # what its QEMU calls itself, if not by the guest's name
     incoming: pathlib.Path | None = None  # goes on from this file of migrate_to(); does not boot
@@ -166,7 +170,7 @@ class Guest(processes.Supervised):
             append += f" {options.doorbell.append}"
         kernel = options.kernel or paths.guest_kernel()
         arguments = ["qemu-system-x86_64", "-name", self._label(), "-nodefaults", "-no-user-config",
-                     "-display", "none", "-machine", "pc", "-accel", accel_argument,
+                     "-display", "none", "-machine", options.machine, "-accel", accel_argument,
                      "-cpu", "max" if accel == "tcg" else "host",
                      "-smp", options.cpus, "-m", self._memory(),
                      "-kernel", kernel, "-initrd", initramfs.build(options.programs),
@@ -179,6 +183,12 @@ class Guest(processes.Supervised):
                      "-mon", "chardev=monitor,mode=control"]
         if options.incoming:
             arguments += ["-incoming", f"exec:cat {options.incoming}"]
+        if options.ram_file:
+            shared = "on" if options.ram_shared else "off"
+            arguments += ["-object", f"memory-backend-file,id=ram,size={options.memory_mib}M,"
+                          f"mem-path={options.ram_file},share={shared}",
+                          "-machine", "memory-backend=ram"]
+        arguments += options.extra
         if not options.reboots:
             arguments.append("-no-reboot")
         for number, disk in enumerate(options.disks):

@@ -132,6 +132,27 @@ void tmem_batch_publish(struct tmem_client *client, struct tmem_batch *batch,
 	batch->unpublished &= ~(1ULL << lane->number);
 }
 
+/**
+ * tmem_batch_watch - somebody goes to sleep until a batch's lanes move, or is back
+ * @client: client
+ * @batch: batch
+ * @change: 1 or -1
+ */
+void tmem_batch_watch(struct tmem_client *client, const struct tmem_batch *batch, int change)
+{
+	watch_lanes(client, batch->lanes, change);
+}
+
+/**
+ * tmem_batch_reap - take back what the host has done in a batch's lanes
+ * @client: client
+ * @batch: batch
+ */
+void tmem_batch_reap(struct tmem_client *client, const struct tmem_batch *batch)
+{
+	reap_lanes(client, batch->lanes);
+}
+
 static void publish_lanes(struct tmem_client *client, u64 lanes)
 {
 	for (; lanes; lanes &= lanes - 1) {

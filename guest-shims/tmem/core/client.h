@@ -120,6 +120,7 @@ struct tmem_client {
 	u64 rung_heartbeat, rung_ns;
 	u64 unsent; /* hypercall: of all lanes */
 	u64 entered_ns; /* hypercall: the last one */
+	u64 gone; /* hypercall: the registration that it said is over; 0: none */
 	u64 epoch, resets;
 	u64 counters[TMEM_COUNT_END];
 };
@@ -152,6 +153,12 @@ void tmem_flush_range(struct tmem_client *client, const struct tmem_key *first, 
 void tmem_flush_object(struct tmem_client *client, u32 pool, const u64 object[3]);
 void tmem_flush_pool(struct tmem_client *client, u32 pool);
 bool tmem_may_hold(struct tmem_client *client, const struct tmem_key *first, u32 number);
+
+/* report.c: ranges of free memory, which the caller keeps isolated meanwhile */
+int tmem_report(struct tmem_client *client, struct tmem_report_range *ranges, u32 count);
+bool tmem_may_report(const struct tmem_client *client);
+bool tmem_is_connected(const struct tmem_client *client);
+void tmem_client_report_skipped(struct tmem_client *client);
 
 void tmem_client_not_admitted(struct tmem_client *client);
 u64 tmem_client_count_of(struct tmem_client *client, enum tmem_counter counter);

@@ -68,7 +68,15 @@
 	X(frontswap_invalidates_pending) /* of those, to be posted by the worker */  \
 	X(frontswap_lost) /* pages a reset took */                                   \
 	X(frontswap_replayed)                                                        \
-	X(credits_returned)
+	X(credits_returned)                                                          \
+	X(reports) /* handed over */                                                 \
+	X(reports_withdrawn) /* the host did not begin in time */                    \
+	X(reports_torn_down) /* the channel was lost meanwhile */                    \
+	X(reports_refused) /* all of it, by the host */                              \
+	X(reports_floor) /* not made: the guest has little free memory */            \
+	X(report_ranges) /* that the host has dropped */                             \
+	X(report_ranges_refused) /* by the host, each for itself */                  \
+	X(report_bytes) /* that the host says it has dropped */
 
 enum tmem_counter {
 #define TMEM_COUNTER_ENUM(name) TMEM_COUNT_##name,

@@ -47,7 +47,9 @@ struct tmem_lane;
 	/* A get fills a page whose buffers are newer (C14). */                                   \
 	X(GET_OVER_BUFFERS, 13, "get-over-buffers")                                               \
 	/* A new pool has the very handle of the one that had its number, which lives on (K3). */ \
-	X(HANDLE_WITHOUT_GENERATION, 14, "handle-without-generation")
+	X(HANDLE_WITHOUT_GENERATION, 14, "handle-without-generation")                             \
+	/* A report returns at once, whether the host has taken it or not (R1). */                \
+	X(REPORT_RETURNS_EARLY, 15, "report-returns-early")
 
 enum tmem_fault {
 	TMEM_FAULT_NONE,

@@ -24,6 +24,7 @@ static void follow_notices(struct tmem_client *client)
 /* The registration that this hypercall was made in is over; a later one is not concerned. */
 static void lose(struct tmem_client *client, u64 registration)
 {
+	tmem_store_release(&client->gone, registration);
 	if (!tmem_compare_swap(&client->ready, registration, 0))
 		return;
 	tmem_count(client, TMEM_COUNT_channels_lost);

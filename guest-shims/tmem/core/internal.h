@@ -218,6 +218,8 @@ static inline u32 tmem_make_slot(struct tmem_client *client, struct tmem_lane *l
 }
 
 /* batch.c */
+void tmem_batch_watch(struct tmem_client *client, const struct tmem_batch *batch, int change);
+void tmem_batch_reap(struct tmem_client *client, const struct tmem_batch *batch);
 struct tmem_call *tmem_batch_add(struct tmem_batch *batch, const struct tmem_lane *lane);
 bool tmem_batch_get(struct tmem_client *client, struct tmem_lane *lane, struct tmem_batch *batch,
 		    struct tmem_desc *desc, u32 page);

@@ -9,7 +9,8 @@
  *   memory		tmem_alloc (zeroed, may sleep), tmem_free
  *   barriers		tmem_load_acquire, tmem_store_release, tmem_full_fence,
  *			tmem_read, tmem_write (atomic, unordered)
- *   atomics		tmem_fetch_add, tmem_compare_swap on u64
+ *   atomics		tmem_fetch_add, tmem_compare_swap on u64;
+ *			tmem_compare_swap_shared on u32 that the host changes too
  *   time and chance	tmem_now_ns, tmem_relax, tmem_resched, tmem_random
  *   tmem_log		a line in the log of this system
  */

@@ -16,6 +16,8 @@
 #include <linux/types.h>
 #include <linux/wait.h>
 
+#include <asm/cmpxchg.h>
+
 #define tmem_log(...) pr_warn("tmem: " __VA_ARGS__)
 
 struct tmem_spin {
@@ -85,6 +87,15 @@ static inline void tmem_free(void *memory)
 static inline bool tmem_compare_swap(u64 *pointer, u64 old_value, u64 new_value)
 {
 	return atomic64_cmpxchg((atomic64_t *)pointer, old_value, new_value) == old_value;
+}
+
+/*
+ * In memory that the host changes too. Not cmpxchg: a kernel that finds itself on one processor
+ * takes the lock prefix out of that.
+ */
+static inline bool tmem_compare_swap_shared(u32 *pointer, u32 old_value, u32 new_value)
+{
+	return sync_cmpxchg(pointer, old_value, new_value) == old_value;
 }
 
 /* mb, not smp_mb: the other side is another processor even if this guest has one. */

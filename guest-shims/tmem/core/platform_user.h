@@ -92,6 +92,12 @@ static inline bool tmem_compare_swap(u64 *pointer, u64 old_value, u64 new_value)
 					   __ATOMIC_SEQ_CST);
 }
 
+static inline bool tmem_compare_swap_shared(u32 *pointer, u32 old_value, u32 new_value)
+{
+	return __atomic_compare_exchange_n(pointer, &old_value, new_value, false, __ATOMIC_SEQ_CST,
+					   __ATOMIC_SEQ_CST);
+}
+
 /* A read-modify-write is a full fence on x86 and, unlike a bare fence, known to TSan. */
 static inline void tmem_full_fence(void)
 {

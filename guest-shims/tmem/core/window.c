@@ -3,7 +3,9 @@
 #include "window.h"
 
 /* What this guest knows how to use. */
-#define FEATURES_WANTED (TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_PERSISTENT | TMEM_FEATURE_FILL)
+#define FEATURES_WANTED                                                                       \
+	(TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_PERSISTENT | TMEM_FEATURE_FILL |               \
+	 TMEM_FEATURE_REPORT)
 
 static bool is_power_of_two(u32 number)
 {

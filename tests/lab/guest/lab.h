@@ -97,5 +97,6 @@ int MakeTreeCommand(void); /* tree.c */
 int FileOpsCommand(void);  /* fileops.c */
 int RemountCommand(void);  /* remount.c */
 int DmCryptCommand(void);  /* dmcrypt.c */
+int ChurnCommand(void);    /* churn.c */
 
 #endif  // TESTS_LAB_GUEST_LAB_H_

@@ -44,10 +44,8 @@ bool Budget::LowerLimit(uint64_t step_bytes) {
 }
 
 uint64_t Budget::LimitLocked() const {
-  const uint64_t promised = promises_.load() * options_.worst_case_bytes;
   // While a promise becomes memory it counts twice: the limit of old is never passed.
-  const uint64_t kept = std::min(fixed_ + persistent_ + promised + slack_, options_.limit_bytes);
-  return std::max(limit_, kept);
+  return std::max(limit_, std::min(fixed_ + PromisedLocked(), options_.limit_bytes));
 }
 
 bool Budget::IsOver() const {
@@ -62,15 +60,21 @@ uint64_t Budget::limit_bytes() const {
 
 // ---- promises and charges ---------------------------------------------------------------------
 
-uint64_t Budget::RoomForPromisesLocked(uint64_t more_fixed) const {
-  const uint64_t fixed = fixed_ + more_fixed;
-  return fixed > wanted_limit_ ? 0 : std::min(options_.pool_min_bytes, wanted_limit_ - fixed);
+uint64_t Budget::PromisedLocked() const {
+  return persistent_ + promises_.load() * options_.worst_case_bytes + slack_;
 }
 
-bool Budget::PromisesHoldLocked(uint64_t more_persistent, uint64_t more_fixed) const {
-  if (fixed_ + more_fixed > wanted_limit_) return false;
-  const uint64_t promised = promises_.load() * options_.worst_case_bytes;
-  return persistent_ + more_persistent + promised + slack_ <= RoomForPromisesLocked(more_fixed);
+uint64_t Budget::RoomForPromisesLocked() const {
+  return fixed_ > wanted_limit_ ? 0 : std::min(options_.pool_min_bytes, wanted_limit_ - fixed_);
+}
+
+bool Budget::PromisesHoldLocked(uint64_t more_persistent) const {
+  return fixed_ <= wanted_limit_ && PromisedLocked() + more_persistent <= RoomForPromisesLocked();
+}
+
+bool Budget::BreaksPromisesLocked(uint64_t bytes, Claim claim) const {
+  if (claim == Claim::kOptional) return !PromisesHoldLocked(bytes);
+  return claim == Claim::kFixed && fixed_ + bytes + PromisedLocked() > wanted_limit_;
 }
 
 void Budget::AddLocked(Account account, uint64_t bytes, Claim claim) {
@@ -83,8 +87,7 @@ void Budget::AddLocked(Account account, uint64_t bytes, Claim claim) {
 bool Budget::Charge(Account account, uint64_t bytes, Claim claim) {
   {
     MutexLock lock(mutex_);
-    if (claim == Claim::kOptional && !PromisesHoldLocked(bytes, 0)) return false;
-    if (claim == Claim::kFixed && !PromisesHoldLocked(0, bytes)) return false;
+    if (BreaksPromisesLocked(bytes, claim)) return false;
     const uint64_t reserved_for_others = claim == Claim::kEphemeral ? pending_ : 0;
     // Evictable memory never fills what only promises keep above the limit.
     const uint64_t limit = claim == Claim::kEphemeral ? limit_ : LimitLocked();
@@ -105,8 +108,7 @@ bool Budget::ChargeReclaiming(Account account, uint64_t bytes, Claim claim) {
     idle_rounds = reclaimed ? 0 : idle_rounds + 1;
     MutexLock lock(mutex_);
     // Promises may have been made since this claim was looked at.
-    if ((claim == Claim::kOptional && !PromisesHoldLocked(bytes, 0)) ||
-        (claim == Claim::kFixed && !PromisesHoldLocked(0, bytes))) {
+    if (BreaksPromisesLocked(bytes, claim)) {
       pending_ -= bytes;
       return false;
     }
@@ -142,11 +144,10 @@ void Budget::Uncharge(Account account, uint64_t bytes, Claim claim) {
 
 uint64_t Budget::MakePromises(uint64_t wanted) {
   MutexLock lock(mutex_);
-  if (wanted == 0 || !PromisesHoldLocked(0, 0)) return 0;
-  const uint64_t room = RoomForPromisesLocked(0);
-  const uint64_t promised = promises_.load() * options_.worst_case_bytes;
+  if (wanted == 0 || !PromisesHoldLocked(0)) return 0;
+  const uint64_t room = RoomForPromisesLocked();
   // Promises only fall outside this lock, so the room computed here cannot shrink.
-  const uint64_t taken = persistent_ + promised + slack_;
+  const uint64_t taken = PromisedLocked();
   const uint64_t made =
       taken >= room ? 0 : std::min(wanted, (room - taken) / options_.worst_case_bytes);
   promises_.fetch_add(made);
@@ -155,7 +156,7 @@ uint64_t Budget::MakePromises(uint64_t wanted) {
 
 bool Budget::AddSlack(uint64_t bytes) {
   MutexLock lock(mutex_);
-  if (!PromisesHoldLocked(bytes, 0)) return false;
+  if (!PromisesHoldLocked(bytes)) return false;
   slack_ += bytes;
   return true;
 }
@@ -173,6 +174,11 @@ uint64_t Budget::used_bytes() const {
 uint64_t Budget::account_bytes(Account account) const {
   MutexLock lock(mutex_);
   return accounts_[static_cast<size_t>(account)];
+}
+
+uint64_t Budget::min_limit_bytes() const {
+  MutexLock lock(mutex_);
+  return fixed_ + std::max(options_.pool_min_bytes, PromisedLocked());
 }
 
 uint64_t Budget::persistent_bytes() const {

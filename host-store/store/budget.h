@@ -27,7 +27,9 @@ enum class Claim : uint8_t {
 // Promises. A credit promises that one persistent put will find memory in the worst case. Let P be
 // the persistent bytes charged, n the promises out, W the worst case of one put, S the slack for
 // chunks begun but not filled. A promise is made, and optional persistent memory given, only while
-//     P + n * W + S <= min(pool_min, limit - fixed).
+//     P + n * W + S <= min(pool_min, limit - fixed),
+// and fixed memory only while P + n * W + S <= limit - fixed. (As pages take up slack, P + S may
+// come to pass pool_min.)
 // Let G be the growth that n worst puts would really need, given the records and slots now free:
 // G <= n * W + S. Every other step keeps P + G from growing: a put that takes a free record takes a
 // promise with it; one that needs a new chunk moves the chunk from G to P; freeing moves bytes the
@@ -81,6 +83,8 @@ class Budget {
   uint64_t worst_case_bytes() const { return options_.worst_case_bytes; }
   uint64_t used_bytes() const;
   uint64_t account_bytes(Account account) const;
+  // Below this limit not all of pool_min could be promised, or what was promised not be kept.
+  uint64_t min_limit_bytes() const;
   uint64_t persistent_bytes() const;
   uint64_t promises() const { return promises_.load(); }
   // Times a promise could only be kept by passing the limit. Stays 0 unless there is a bug.
@@ -88,9 +92,12 @@ class Budget {
 
  private:
   uint64_t LimitLocked() const TMEM_REQUIRES(mutex_);
-  uint64_t RoomForPromisesLocked(uint64_t more_fixed) const TMEM_REQUIRES(mutex_);
-  bool PromisesHoldLocked(uint64_t more_persistent, uint64_t more_fixed) const
-      TMEM_REQUIRES(mutex_);
+  // P + n * W + S.
+  uint64_t PromisedLocked() const TMEM_REQUIRES(mutex_);
+  uint64_t RoomForPromisesLocked() const TMEM_REQUIRES(mutex_);
+  bool PromisesHoldLocked(uint64_t more_persistent) const TMEM_REQUIRES(mutex_);
+  // Whether a claim of long-lived memory would break what was promised; others never do.
+  bool BreaksPromisesLocked(uint64_t bytes, Claim claim) const TMEM_REQUIRES(mutex_);
   bool ChargeReclaiming(Account account, uint64_t bytes, Claim claim);
   void AddLocked(Account account, uint64_t bytes, Claim claim) TMEM_REQUIRES(mutex_);
 

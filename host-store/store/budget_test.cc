@@ -41,6 +41,20 @@ TEST(Budget, FixedBytesMustLeaveRoomForPromises) {
   EXPECT_EQ(budget.MakePromises(1), 0u);
 }
 
+// Slack that has become pages counts beyond pool-min: windows and guests came to be refused then,
+// however much room the limit had.
+TEST(Budget, FixedBytesFitWhilePoolMinIsUsedUp) {
+  Budget budget(Small());
+  EXPECT_TRUE(budget.AddSlack(1'000));
+  EXPECT_EQ(budget.MakePromises(40), 40u);
+  EXPECT_TRUE(budget.Charge(Account::kSlabs, 4'500, Claim::kPromised));
+  budget.ReleasePromises(40);
+  EXPECT_EQ(budget.min_limit_bytes(), 5'500u);
+  EXPECT_FALSE(budget.Charge(Account::kReserved, 4'501, Claim::kFixed));
+  EXPECT_TRUE(budget.Charge(Account::kReserved, 4'500, Claim::kFixed));
+  EXPECT_EQ(budget.min_limit_bytes(), 10'000u);
+}
+
 TEST(Budget, OptionalBytesMustLeaveRoomForPromises) {
   Budget budget(Small());
   EXPECT_EQ(budget.MakePromises(40), 40u);

@@ -62,7 +62,10 @@ class MemoryFile {
   }
   size_t stride_bytes() const { return options_.stride_bytes; }
   // What the file costs without any chunk.
-  uint64_t fixed_bytes() const { return ChargedBytes(kPageBytes) + options_.max_chunks / 8; }
+  uint64_t fixed_bytes() const { return FixedBytes(options_.max_chunks); }
+  static constexpr uint64_t FixedBytes(uint32_t max_chunks) {
+    return ChargedBytes(kPageBytes) + max_chunks / 8;
+  }
   int fd() const { return fd_; }
   const std::string& name() const { return options_.name; }
 

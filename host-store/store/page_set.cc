@@ -16,6 +16,14 @@ namespace {
 // even when what is evicted leaves no slab empty.
 constexpr int kMaxReclaims = 64;
 
+uint32_t MaxRecordChunks(uint64_t limit_bytes) {
+  return static_cast<uint32_t>(limit_bytes / kPageBytes + 2);
+}
+
+uint32_t MaxSlabs(uint64_t limit_bytes) {
+  return static_cast<uint32_t>(limit_bytes / (kMinSlabPages * kPageBytes) + 2);
+}
+
 uint32_t HighBits(const PageHash& hash) {
   return static_cast<uint32_t>(hash.high);
 }
@@ -28,20 +36,19 @@ Result<std::unique_ptr<PageSet>> PageSet::Create(const Options& options) {
       options.lifetime == Lifetime::kEphemeral ? Claim::kEphemeral : Claim::kPromised;
   auto records = MemoryFile::Create({.name = options.name + "-pages",
                                      .stride_bytes = kRecordChunkBytes,
-                                     .max_chunks = static_cast<uint32_t>(limit / kPageBytes + 2),
+                                     .max_chunks = MaxRecordChunks(limit),
                                      .account = Account::kMetadata,
                                      .chunk_claim = claim,
                                      .budget = options.budget,
                                      .faults = options.faults});
   if (!records) return records.error();
-  auto slabs = MemoryFile::Create(
-      {.name = options.name + "-slabs",
-       .stride_bytes = kSlabStrideBytes,
-       .max_chunks = static_cast<uint32_t>(limit / (kMinSlabPages * kPageBytes) + 2),
-       .account = Account::kSlabs,
-       .chunk_claim = claim,
-       .budget = options.budget,
-       .faults = options.faults});
+  auto slabs = MemoryFile::Create({.name = options.name + "-slabs",
+                                   .stride_bytes = kSlabStrideBytes,
+                                   .max_chunks = MaxSlabs(limit),
+                                   .account = Account::kSlabs,
+                                   .chunk_claim = claim,
+                                   .budget = options.budget,
+                                   .faults = options.faults});
   if (!slabs) return slabs.error();
   FileHead head{.magic = kFileMagic,
                 .kind = static_cast<uint32_t>(FileKind::kPages),
@@ -52,6 +59,11 @@ Result<std::unique_ptr<PageSet>> PageSet::Create(const Options& options) {
   std::memcpy((*slabs)->At(0), &head, sizeof(head));
   return std::unique_ptr<PageSet>(
       new PageSet(options, std::move(records).value(), std::move(slabs).value()));
+}
+
+uint64_t PageSet::FixedBytes(uint64_t max_limit_bytes) {
+  return MemoryFile::FixedBytes(MaxRecordChunks(max_limit_bytes)) +
+         MemoryFile::FixedBytes(MaxSlabs(max_limit_bytes));
 }
 
 PageSet::PageSet(const Options& options, std::unique_ptr<MemoryFile> records,

@@ -63,6 +63,9 @@ class PageSet {
       ChargedBytes(kPageBytes) +
       2 * (ChargedBytes(kRecordChunkBytes) / RecordArena::RecordsPerChunk(sizeof(PageRecord)) + 1);
 
+  // What an empty set takes, under a budget made with that limit.
+  static uint64_t FixedBytes(uint64_t max_limit_bytes);
+
   // Stores `page`, which must not change meanwhile. Answers kFilled, or kStored with one share for
   // the caller, or kNone without memory: for persistent pages only if the kernel itself has none.
   Holder Store(PageView page, PageScratch& scratch);

@@ -237,6 +237,9 @@ bool Store::Shrink() {
 uint64_t Store::limit_bytes() const {
   return impl_->limit_bytes();
 }
+uint64_t Store::MinLimitBytes() const {
+  return impl_->MinLimitBytes();
+}
 void Store::EndEpoch() {
   impl_->EndEpoch();
 }

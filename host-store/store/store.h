@@ -238,6 +238,8 @@ class Store {
   bool Shrink();
   // The limit that holds now.
   uint64_t limit_bytes() const;
+  // The lowest limit under which all of pool_min can be promised and all guests can be added.
+  uint64_t MinLimitBytes() const;
 
   // Ends every ephemeral pool of every guest; the epoch changes.
   void EndEpoch();

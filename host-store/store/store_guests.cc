@@ -357,6 +357,16 @@ bool Store::Impl::Shrink() {
   return true;
 }
 
+uint64_t Store::Impl::MinLimitBytes() const {
+  // A guest to come may have a domain of its own.
+  const uint64_t bytes_per_guest =
+      FixedBytesOfGuest() + kLifetimes * PageSet::FixedBytes(options_.limit_bytes);
+  MutexLock lock(lifecycle_);
+  const auto to_come = std::count_if(entries_.get(), entries_.get() + options_.max_guests,
+                                     [](const GuestEntry& entry) { return !entry.taken; });
+  return budget_.min_limit_bytes() + static_cast<uint64_t>(to_come) * bytes_per_guest;
+}
+
 void Store::Impl::Unreserve(uint64_t bytes) {
   budget_.Uncharge(Account::kReserved, bytes, Claim::kFixed);
 }

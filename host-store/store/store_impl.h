@@ -56,6 +56,7 @@ class Store::Impl {
   void SetLimit(uint64_t limit_bytes) { budget_.SetLimit(limit_bytes); }
   bool Shrink();
   uint64_t limit_bytes() const { return budget_.limit_bytes(); }
+  uint64_t MinLimitBytes() const;
 
   // store_pages.cc
   Outcome Put(GuestId guest, const PageKey& key, PageView page, uint32_t tag);

@@ -283,6 +283,27 @@ TEST_F(StoreLimit, P3_ALowerLimitKeepsWhatWasPromised) {
   ASSERT_TRUE(checked.ok()) << checked.error().Describe();
 }
 
+TEST_F(StoreLimit, P4_TheLowestLimitKeepsPoolMinAndRoomForGuestsToCome) {
+  StoreOptions options = SmallStore();
+  options.max_guests = 8;
+  Open(options);
+  for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  uint64_t lowest = store_->MinLimitBytes();
+  EXPECT_LT(lowest, options.pool_min_bytes + 2 * kMiB);
+  EXPECT_EQ(ShrinkTo(*store_, lowest), lowest);
+  // All of pool-min, in pages that can be dropped by nobody.
+  uint64_t pages = 0;
+  for (; store_->TopUpCredits(guest_, 16) > pages; ++pages) {
+    ASSERT_EQ(Put(persistent_, pages, MakePage(pages, Fill::kRandom)), Outcome::kOk);
+  }
+  EXPECT_GT(pages * kPageBytes, options.pool_min_bytes / 10 * 9);
+  lowest = store_->MinLimitBytes();
+  EXPECT_EQ(ShrinkTo(*store_, lowest), lowest) << "what was slack is pages now";
+  for (int i = 1; i < 8; ++i) AddGuest("guest" + std::to_string(i), "domain" + std::to_string(i));
+  EXPECT_EQ(store_->Status().guests.size(), 8u);
+  EXPECT_LE(store_->used_bytes(), store_->limit_bytes());
+}
+
 // Guests push at full speed while the limit goes up and down.
 TEST_F(StoreLimit, ALimitThatMovesUnderLoadIsObeyed) {
   std::atomic<bool> stop{false};

@@ -52,6 +52,19 @@ std::string Layout(const std::vector<Row>& rows) {
   return text;
 }
 
+// What guests and daemon have of it together.
+std::string BudgetLine(const json& status) {
+  if (!status.contains("budget")) return "";
+  const json budget = status.value("budget", json::object());
+  const std::uint64_t guests_bytes = Number(budget, "guests_bytes");
+  return "budget   " + FormatSize(guests_bytes + Number(status, "used_bytes")) + " of " +
+         Size(budget, "budget_bytes") + ": " + FormatSize(guests_bytes) + " guests, " +
+         Size(budget, "reserve_bytes") + " kept free; over it " +
+         Count(Number(budget, "times_over")) + " times, at most by " +
+         Size(budget, "worst_over_bytes") + "; host short of memory " +
+         Count(Number(budget, "times_pressed")) + " times\n";
+}
+
 std::string PoolLines(const json& status) {
   const json pool = status.value("pool", json::object());
   const std::uint64_t pages = Number(pool, "pages");
@@ -62,6 +75,7 @@ std::string PoolLines(const json& status) {
                      " windows, " + Size(status, "overhead_bytes") + " daemon\n";
   const std::uint64_t module_bytes = Number(status, "pool_limit_bytes");
   if (module_bytes != 0) text += "module   allows " + FormatSize(module_bytes) + "\n";
+  text += BudgetLine(status);
   text += "swap     " + Size(status, "pool_min_bytes") + " kept for swapped-out pages\n";
   text += "pages    " + Count(pages) + " (" + FormatSize(pages * 4096) +
           " of guest memory): " + Count(Number(pool, "same_filled")) + " same-filled, " +
@@ -98,6 +112,8 @@ std::string HypercallLines(const json& status) {
 std::string StatusTable(const json& status) {
   std::vector<Row> rows = {{"guest", "domain", "connected", "ephemeral", "persistent", "credits",
                             "puts", "hits", "misses", "evicted", "rings", "cpu ms"}};
+  const bool has_budget = status.contains("budget");
+  if (has_budget) rows[0].insert(rows[0].end(), {"resident", "seen by"});
   for (const json& guest : status.value("guests", json::array())) {
     const json counters = guest.value("counters", json::object());
     rows.push_back(
@@ -107,6 +123,9 @@ std::string StatusTable(const json& status) {
          Count(Number(counters, "puts_ok")), Count(Number(counters, "gets_hit")),
          Count(Number(counters, "gets_miss")), Count(Number(counters, "pages_evicted")),
          Count(Number(counters, "rings_received")), Count(Number(counters, "cpu_ns") / 1'000'000)});
+    if (!has_budget) continue;
+    rows.back().insert(rows.back().end(),
+                       {Size(guest, "resident_bytes"), Text(guest, "resident_from")});
   }
   return PoolLines(status) + "\n" + Layout(rows) + HypercallLines(status);
 }

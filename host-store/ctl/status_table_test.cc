@@ -45,9 +45,24 @@ TEST(StatusTable, ShowsWhoCameByRule) {
   EXPECT_THAT(table, ContainsRegex("vm1 +77 +4711 +qemu +/machine/vm1"));
 }
 
+TEST(StatusTable, ShowsTheBudgetAndHowGuestsAreSeen) {
+  const auto status = nlohmann::json::parse(R"({
+    "limit_bytes": 67108864, "used_bytes": 33554432,
+    "budget": {"budget_bytes": 268435456, "guests_bytes": 134217728, "reserve_bytes": 16777216,
+               "times_over": 2, "worst_over_bytes": 4194304, "times_pressed": 5},
+    "guests": [{"name": "vm1", "connected": true, "resident_bytes": 134217728,
+                "resident_from": "cgroup"}]})");
+  const std::string table = StatusTable(status);
+  EXPECT_THAT(table, HasSubstr("budget   160.0 MiB of 256.0 MiB: 128.0 MiB guests, 16.0 MiB kept"));
+  EXPECT_THAT(table,
+              HasSubstr("over it 2 times, at most by 4.0 MiB; host short of memory 5 times"));
+  EXPECT_THAT(table, ContainsRegex("vm1 .* 128.0 MiB +cgroup"));
+}
+
 TEST(StatusTable, TakesAnythingWithoutFalling) {
   for (const char* text : {"{}", R"({"guests": [{}]})", R"({"used_bytes": "x", "pool": {}})",
-                           R"({"hypercall": 3, "guests": [{"doorbell": 7, "leaving": false}]})"}) {
+                           R"({"hypercall": 3, "guests": [{"doorbell": 7, "leaving": false}]})",
+                           R"({"budget": {}, "guests": [{"resident_bytes": "x"}]})"}) {
     EXPECT_FALSE(StatusTable(nlohmann::json::parse(text)).empty()) << text;
   }
 }

@@ -21,6 +21,12 @@ constexpr std::uint64_t kMiB = 1u << 20;
 // Less room for pages than this is of no use to a guest.
 constexpr std::uint64_t kMinPoolBytes = 8 * kMiB;
 
+// In the 50 ms between two looks a guest that touches 2 GiB a second takes 100 MiB; a large host
+// has more of them, and one bound.
+constexpr std::uint64_t kReserveShare = 16;
+constexpr std::uint64_t kMinReserveBytes = 16 * kMiB;
+constexpr std::uint64_t kMaxReserveBytes = 512 * kMiB;
+
 constexpr const char* kFooter =
     "Sizes take K, M, G (powers of 1024). A guest is started with\n"
     "  -chardev socket,path=DIR/NAME.sock,id=tmem -device ivshmem-doorbell,chardev=tmem,vectors=1\n"
@@ -31,6 +37,10 @@ constexpr const char* kFooter =
     "share of the workers' time and of the memory.\n"
     "ram=FILE (QEMU's memory-backend-file, share=on) lets a guest on a socket give free memory\n"
     "back; ram-layout=pc or q35 is its -machine. By hypercall nothing is needed for that.\n"
+    "\n"
+    "With --host-budget the limit is what guests leave: budget - what they have resident - a\n"
+    "reserve. A guest is seen by cgroup=, else by ram=; one that cannot be seen counts with all\n"
+    "of memory=SIZE.\n"
     "The pool must not be swapped: run tmemd with MemorySwapMax=0 where the host has swap.\n"
     "\n"
     "Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start or go on; 2 wrong command "
@@ -39,6 +49,44 @@ constexpr const char* kFooter =
 
 Error Invalid(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+
+Result<void> CheckGuestsCanBeSeen(const DaemonConfig& config) {
+  if (config.host_budget_bytes == 0) return Ok();
+  for (const GuestConfig& guest : config.guests) {
+    if (!guest.rule.cgroup.empty() || !guest.ram.path.empty() || guest.memory_bytes != 0) continue;
+    return Invalid("--host-budget: what --guest " + guest.guest.name +
+                   " has cannot be seen: give it cgroup= or ram=, or memory= to count it in full");
+  }
+  return Ok();
+}
+
+// The limit that was asked for, or that pool-max, or else the budget, allows.
+void TakeLimit(DaemonConfig& config, std::uint64_t fixed_bytes) {
+  std::uint64_t most = UINT64_MAX;
+  if (config.host_budget_bytes != 0) most = config.host_budget_bytes;
+  if (config.given_pool_max_bytes != 0) {
+    most = std::min(most, fixed_bytes + config.given_pool_max_bytes);
+  }
+  if (most == UINT64_MAX) return;
+  config.limit_bytes = config.limit_bytes == 0 ? most : std::min(config.limit_bytes, most);
+}
+
+// An option that was not given leaves `bytes` as it is.
+Result<void> ReadSize(const std::string& option, const std::string& text, std::uint64_t& bytes) {
+  if (text.empty()) return Ok();
+  const Result<std::uint64_t> size = ParseSize(text);
+  if (!size) return Invalid(option + ": " + size.error().message);
+  if (*size == 0) return Invalid(option + ": 0 is no size");
+  bytes = *size;
+  return Ok();
+}
+
+// Half the limit, unless windows take so much that it would leave ephemeral pages nothing. Guests
+// can never have it, so of a budget it is a small part.
+std::uint64_t DefaultPoolMin(const DaemonConfig& config, std::uint64_t room_bytes) {
+  const std::uint64_t most = std::min(config.limit_bytes / 2, room_bytes / 4 * 3);
+  return config.host_budget_bytes == 0 ? most : std::min(most, config.host_budget_bytes / 8);
 }
 
 std::uint32_t DefaultWorkers() {
@@ -51,11 +99,15 @@ std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests) {
   return 6 * kMiB + workers * (kMiB / 4) + guests * (kMiB / 64);
 }
 
+std::uint64_t BudgetReserveBytes(std::uint64_t budget_bytes) {
+  return std::clamp(budget_bytes / kReserveShare, kMinReserveBytes, kMaxReserveBytes);
+}
+
 Result<DaemonConfig> CheckConfig(DaemonConfig config) {
   if (config.guests.empty()) return Invalid("no guest: give --guest NAME at least once");
   std::set<std::string> names;
   bool any_rule = false;
-  for (const auto& [guest, rule, ram] : config.guests) {
+  for (const auto& [guest, rule, ram, memory_bytes] : config.guests) {
     if (!names.insert(guest.name).second) {
       return Invalid("--guest " + guest.name + " is given twice");
     }
@@ -64,22 +116,27 @@ Result<DaemonConfig> CheckConfig(DaemonConfig config) {
   if (config.kvm_tmem == KvmTmemUse::kRequired && !any_rule) {
     return Invalid("--kvm-tmem required: no --guest has a rule, give one uid= or cgroup=");
   }
+  if (Result<void> seen = CheckGuestsCanBeSeen(config); !seen) return seen.error();
   config.overhead_bytes = OverheadBytes(config.workers, config.guests.size());
   const std::uint64_t fixed_bytes =
       config.overhead_bytes + config.guests.size() * config.window.window_bytes;
+  TakeLimit(config, fixed_bytes);
   if (config.limit_bytes < fixed_bytes + kMinPoolBytes) {
-    return Invalid("--memory-limit " + FormatSize(config.limit_bytes) +
+    return Invalid("a limit of " + FormatSize(config.limit_bytes) +
                    " is too small: " + std::to_string(config.guests.size()) + " windows of " +
                    FormatSize(config.window.window_bytes) + ", " +
                    FormatSize(config.overhead_bytes) + " for the daemon itself and " +
                    FormatSize(kMinPoolBytes) + " for pages need at least " +
                    FormatSize(fixed_bytes + kMinPoolBytes));
   }
+  if (config.given_pool_max_bytes != 0 &&
+      config.given_pool_min_bytes > config.given_pool_max_bytes) {
+    return Invalid("--pool-min " + FormatSize(config.given_pool_min_bytes) +
+                   " is more than --pool-max " + FormatSize(config.given_pool_max_bytes));
+  }
   const std::uint64_t room_bytes = config.limit_bytes - fixed_bytes;
-  // Half the limit, unless windows take so much that it would leave ephemeral pages nothing.
-  config.pool_min_bytes = config.given_pool_min_bytes != 0
-                              ? config.given_pool_min_bytes
-                              : std::min(config.limit_bytes / 2, room_bytes / 4 * 3);
+  config.pool_min_bytes = config.given_pool_min_bytes != 0 ? config.given_pool_min_bytes
+                                                           : DefaultPoolMin(config, room_bytes);
   if (config.pool_min_bytes > room_bytes) {
     return Invalid("--pool-min " + FormatSize(config.pool_min_bytes) +
                    " is too large: windows and the daemon itself leave " + FormatSize(room_bytes) +
@@ -105,6 +162,8 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
   config.workers = DefaultWorkers();
   std::string limit;
   std::string pool_min;
+  std::string pool_max;
+  std::string host_budget;
   std::string window = "4M";
   std::vector<std::string> guests;
   std::uint64_t poll_us = 100;
@@ -112,17 +171,28 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
       "tmemd keeps the pages of KVM guests, compressed and deduplicated, within one limit"};
   app.set_version_flag("--version", kVersionText);
   app.footer(kFooter);
-  app.add_option("--memory-limit", limit, "all the memory tmemd may hold, windows included")
-      ->required()
+  app.add_option("--memory-limit", limit,
+                 "all the memory tmemd may hold, windows included; this, --pool-max or "
+                 "--host-budget must be given")
       ->type_name("SIZE");
   app.add_option("--pool-min", pool_min,
-                 "memory that swapped-out pages may rely on (default: half the limit)")
+                 "memory that swapped-out pages may rely on (default: half the limit; an eighth of "
+                 "--host-budget)")
+      ->type_name("SIZE");
+  app.add_option("--pool-max", pool_max,
+                 "memory that pages may take at most: a limit without windows and daemon")
+      ->type_name("SIZE");
+  app.add_option("--host-budget", host_budget,
+                 "memory that guests and tmemd may have together: the limit moves between "
+                 "--pool-min and --pool-max as guests take memory and give it back")
       ->type_name("SIZE");
   app.add_option("--guest", guests,
                  "a guest to serve, on DIR/NAME.sock; guests of one domain share equal pages; may "
                  "be given many times")
       ->required()
-      ->type_name("NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=L]]");
+      ->type_name(
+          "NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=L]]"
+          "[,memory=SIZE]");
   const std::map<std::string, KvmTmemUse> uses = {
       {"auto", KvmTmemUse::kAuto}, {"required", KvmTmemUse::kRequired}, {"off", KvmTmemUse::kOff}};
   app.add_option("--kvm-tmem", config.kvm_tmem,
@@ -159,13 +229,21 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
   config.poll_ns = poll_us * 1000;
 
   const auto checked = [&]() -> Result<DaemonConfig> {
-    const Result<std::uint64_t> limit_bytes = ParseSize(limit);
-    if (!limit_bytes) return Invalid("--memory-limit: " + limit_bytes.error().message);
-    config.limit_bytes = *limit_bytes;
-    if (!pool_min.empty()) {
-      const Result<std::uint64_t> pool_min_bytes = ParseSize(pool_min);
-      if (!pool_min_bytes) return Invalid("--pool-min: " + pool_min_bytes.error().message);
-      config.given_pool_min_bytes = *pool_min_bytes;
+    struct Size {
+      const char* option;
+      const std::string& text;
+      std::uint64_t& bytes;
+    };
+    for (const Size& size : {Size{"--memory-limit", limit, config.limit_bytes},
+                             Size{"--pool-min", pool_min, config.given_pool_min_bytes},
+                             Size{"--pool-max", pool_max, config.given_pool_max_bytes},
+                             Size{"--host-budget", host_budget, config.host_budget_bytes}}) {
+      if (Result<void> read = ReadSize(size.option, size.text, size.bytes); !read) {
+        return read.error();
+      }
+    }
+    if (limit.empty() && pool_max.empty() && host_budget.empty()) {
+      return Invalid("no limit: give --memory-limit, --pool-max or --host-budget");
     }
     const Result<std::uint64_t> window_bytes = ParseSize(window);
     if (!window_bytes) return Invalid("--window: " + window_bytes.error().message);

@@ -27,7 +27,9 @@ enum class ExitCode : int {
 enum class KvmTmemUse : std::uint8_t { kAuto, kRequired, kOff };
 
 struct DaemonConfig {
-  std::uint64_t limit_bytes = 0;
+  std::uint64_t limit_bytes = 0;           // 0: CheckConfig takes what the next two allow
+  std::uint64_t given_pool_max_bytes = 0;  // 0: no bound of its own
+  std::uint64_t host_budget_bytes = 0;     // 0: the limit does not follow guests
   std::uint64_t given_pool_min_bytes = 0;  // 0: none, CheckConfig chooses
   std::uint64_t pool_min_bytes = 0;
   std::uint64_t overhead_bytes = 0;
@@ -39,11 +41,16 @@ struct DaemonConfig {
   std::uint64_t poll_ns = 0;
   WindowOptions window;
   std::string log_level;
+  std::string cgroup_root;  // empty: found
+  std::string pressure_path = "/proc/pressure/memory";
 };
 
 // What the process holds besides what the store counts: program, libraries, stacks, allocator
 // slack.
 std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests);
+
+// What is kept free of a budget, so that guests may take memory before the store has given it up.
+std::uint64_t BudgetReserveBytes(std::uint64_t budget_bytes);
 
 // Checks what depends on several options and fills in the defaults that do.
 // Errors say which option to change, and to what.

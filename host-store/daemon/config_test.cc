@@ -74,6 +74,37 @@ TEST(Config, SaysWhatToDo) {
               HasSubstr("power of two"));
 }
 
+TEST(Config, PoolMaxIsALimitWithoutWindowsAndDaemon) {
+  const Parsed parsed = Parse({"--pool-max", "1G", "--guest", "a"});
+  ASSERT_FALSE(parsed.usage_error()) << parsed.error;
+  const DaemonConfig& config = parsed.config();
+  EXPECT_EQ(config.limit_bytes, (1u << 30) + (4u << 20) + config.overhead_bytes);
+  EXPECT_EQ(CheckConfig(config)->limit_bytes, config.limit_bytes) << "checked twice is the same";
+  const Parsed both = Parse({"--pool-max", "1G", "--memory-limit", "512M", "--guest", "a"});
+  EXPECT_EQ(both.config().limit_bytes, 512u << 20);
+  EXPECT_THAT(Parse({"--pool-max", "64M", "--pool-min", "65M", "--guest", "a"}).error,
+              HasSubstr("more than --pool-max"));
+  EXPECT_THAT(Parse({"--pool-max", "0", "--guest", "a"}).error, HasSubstr("--pool-max"));
+}
+
+TEST(Config, AHostBudgetIsALimitAndWantsToSeeEachGuest) {
+  const Parsed parsed = Parse({"--host-budget", "4G", "--guest", "a,cgroup=/vm"});
+  ASSERT_FALSE(parsed.usage_error()) << parsed.error;
+  EXPECT_EQ(parsed.config().limit_bytes, std::uint64_t{4} << 30);
+  EXPECT_EQ(parsed.config().pool_min_bytes, 512u << 20);
+  EXPECT_FALSE(Parse({"--host-budget", "4G", "--guest", "a,ram=/dev/shm/a"}).usage_error());
+  EXPECT_FALSE(Parse({"--host-budget", "4G", "--guest", "a,memory=1G"}).usage_error());
+  EXPECT_THAT(Parse({"--host-budget", "4G", "--guest", "a,uid=0"}).error,
+              HasSubstr("cannot be seen"));
+  EXPECT_EQ(Parse({"--host-budget", "4G", "--memory-limit", "1G", "--guest", "a,memory=1G"})
+                .config()
+                .limit_bytes,
+            1u << 30);
+  EXPECT_EQ(BudgetReserveBytes(1u << 20), 16u << 20);
+  EXPECT_EQ(BudgetReserveBytes(std::uint64_t{4} << 30), 256u << 20);
+  EXPECT_EQ(BudgetReserveBytes(UINT64_MAX), 512u << 20);
+}
+
 TEST(Config, TheHostModuleIsUsedWhereARuleIs) {
   const Parsed automatic = Parse({"--memory-limit", "64M", "--guest", "a,uid=0"});
   ASSERT_FALSE(automatic.usage_error()) << automatic.error;

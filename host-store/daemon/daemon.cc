@@ -143,11 +143,12 @@ Result<void> Daemon::Start(std::unique_ptr<KvmTmemDevice> device) {
     workers_.push_back(std::move(*worker));
   }
   if (Result<void> guests = StartGuests(); !guests) return guests;
-  return Listen(std::move(device));
+  if (Result<void> listening = Listen(std::move(device)); !listening) return listening;
+  return KeepBudget();
 }
 
 Result<void> Daemon::StartGuests() {
-  for (const auto& [guest, rule, ram] : config_.guests) {
+  for (const auto& [guest, rule, ram, memory_bytes] : config_.guests) {
     GuestPortOptions options{
         .guest = guest, .window_bytes = config_.window.window_bytes, .channel = {}, .ram = ram};
     options.channel.credit_window = CreditWindow(config_);
@@ -189,20 +190,66 @@ Result<void> Daemon::Listen(std::unique_ptr<KvmTmemDevice> device) {
   return Ok();
 }
 
-// Pages that are over it go in pieces, between two looks at the sockets.
+Result<void> Daemon::KeepBudget() {
+  if (config_.host_budget_bytes == 0) return Ok();
+  const std::uint64_t reserve_bytes = BudgetReserveBytes(config_.host_budget_bytes);
+  const std::uint64_t least_bytes = store_->MinLimitBytes() + reserve_bytes;
+  if (config_.host_budget_bytes < least_bytes) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "--host-budget " + FormatSize(config_.host_budget_bytes) +
+                     " leaves guests nothing: --pool-min, windows, the daemon itself and a "
+                     "reserve of " +
+                     FormatSize(reserve_bytes) + " are " + FormatSize(least_bytes)};
+  }
+  HostBudget::Options options{
+      .budget_bytes = config_.host_budget_bytes,
+      .reserve_bytes = reserve_bytes,
+      .max_limit_bytes = config_.limit_bytes,
+      .cgroup_root = config_.cgroup_root.empty() ? FindCgroupRoot() : config_.cgroup_root,
+      .pressure_path = config_.pressure_path,
+      .places = {},
+      .on_limit = [this](std::uint64_t bytes) { OnBudgetLimit(bytes); }};
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    const GuestConfig& guest = config_.guests[i];
+    options.places.push_back({.cgroup = guest.rule.cgroup,
+                              .ram_path = guest.ram.path,
+                              .memory_bytes = guest.memory_bytes,
+                              .port = ports_[i].get()});
+  }
+  Result<std::unique_ptr<HostBudget>> budget =
+      HostBudget::Create(*loop_, *store_, clock_, std::move(options));
+  if (!budget) return std::move(budget).error();
+  budget_ = std::move(*budget);
+  return Ok();
+}
+
 void Daemon::OnPoolLimit(std::uint64_t pool_limit_bytes) {
+  const std::uint64_t limit_bytes = pool_limit_bytes == 0 ? UINT64_MAX : pool_limit_bytes;
+  if (limit_bytes != pool_limit_bytes_) {
+    pool_limit_bytes_ = limit_bytes;
+    spdlog::info("limit is now {}", FormatSize(std::min(config_.limit_bytes, limit_bytes)));
+  }
+  ApplyLimit();
+}
+
+void Daemon::OnBudgetLimit(std::uint64_t limit_bytes) {
+  budget_limit_bytes_ = limit_bytes;
+  ApplyLimit();
+}
+
+// Pages that are over it go in pieces, between two looks at the sockets.
+void Daemon::ApplyLimit() {
   const std::uint64_t limit_bytes =
-      pool_limit_bytes == 0 ? config_.limit_bytes : std::min(config_.limit_bytes, pool_limit_bytes);
+      std::min({config_.limit_bytes, pool_limit_bytes_, budget_limit_bytes_});
   if (limit_bytes != limit_bytes_) {
     limit_bytes_ = limit_bytes;
     store_->SetLimit(limit_bytes);
-    spdlog::info("limit is now {}", FormatSize(limit_bytes));
   }
   if (shrinking_ != EventLoop::ChoreId::kNone || !store_->Shrink()) return;
   shrinking_ = loop_->Begin([this] {
     if (store_->Shrink()) return true;
     shrinking_ = EventLoop::ChoreId::kNone;
-    if (store_->limit_bytes() > limit_bytes_) {
+    if (store_->limit_bytes() > pool_limit_bytes_) {
       spdlog::warn("what was promised to guests keeps the limit at {} for now",
                    FormatSize(store_->limit_bytes()));
     }
@@ -241,9 +288,14 @@ std::string Daemon::Answer(const std::string& request) const {
   status["memory_limit_bytes"] = config_.limit_bytes;
   status["pool_limit_bytes"] = hypercalls_ != nullptr ? hypercalls_->pool_limit_bytes() : 0;
   status["refused_guests"] = hypercalls_ != nullptr ? hypercalls_->refused() : 0;
+  if (budget_ != nullptr) status["budget"] = budget_->Status();
   if (hypercalls_ != nullptr) status["hypercall"] = hypercalls_->Status();
   status["guests"] = nlohmann::json::array();
-  for (const auto& port : ports_) status["guests"].push_back(port->Status());
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    nlohmann::json row = ports_[i]->Status();
+    if (budget_ != nullptr) row.update(budget_->GuestStatus(i));
+    status["guests"].push_back(std::move(row));
+  }
   return status.dump();
 }
 

@@ -12,6 +12,7 @@
 #include "host-store/daemon/config.h"
 #include "host-store/daemon/control_server.h"
 #include "host-store/daemon/guest_port.h"
+#include "host-store/daemon/host_budget.h"
 #include "host-store/daemon/hypercall_listener.h"
 #include "host-store/daemon/ivshmem_listener.h"
 #include "host-store/doorbell/event_loop.h"
@@ -45,8 +46,11 @@ class Daemon {
   Result<void> Start(std::unique_ptr<KvmTmemDevice> device);
   Result<void> StartGuests();
   Result<void> Listen(std::unique_ptr<KvmTmemDevice> device);
+  Result<void> KeepBudget();
   Worker& LeastBusyWorker();
   void OnPoolLimit(std::uint64_t pool_limit_bytes);
+  void OnBudgetLimit(std::uint64_t limit_bytes);
+  void ApplyLimit();
   std::string Answer(const std::string& request) const;
 
   const DaemonConfig config_;
@@ -61,7 +65,11 @@ class Daemon {
   std::vector<std::unique_ptr<GuestPort>> ports_;
   std::vector<std::unique_ptr<IvshmemListener>> sockets_;
   std::unique_ptr<HypercallListener> hypercalls_;  // none without rules
-  std::uint64_t limit_bytes_;                      // what was asked of the store last
+  std::unique_ptr<HostBudget> budget_;             // none without --host-budget
+  // What the operator, the host module and the host's budget allow: the least of them holds.
+  std::uint64_t pool_limit_bytes_ = UINT64_MAX;
+  std::uint64_t budget_limit_bytes_ = UINT64_MAX;
+  std::uint64_t limit_bytes_;  // what was asked of the store last
   EventLoop::ChoreId shrinking_ = EventLoop::ChoreId::kNone;
 };
 

@@ -160,6 +160,10 @@ nlohmann::json GuestPort::Status() const {
   return row;
 }
 
+std::string GuestPort::cgroup() const {
+  return connected() ? session_->connection.peer.cgroup : "";
+}
+
 void GuestPort::OnChannelEvent(Channel::Event event) {
   switch (event) {
     case Channel::Event::kNone: break;

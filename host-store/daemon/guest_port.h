@@ -45,6 +45,8 @@ class GuestPort {
 
   const std::string& name() const { return options_.guest.name; }
   bool connected() const { return session_ != nullptr; }
+  // Of its VMM, as the listener saw it; empty: not known.
+  std::string cgroup() const;
 
   // Errors: connected already, window too large, no memory.
   Result<void> Connect(Connection connection);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <set>
 
+#include "host-store/daemon/size_text.h"
 #include "host-store/doorbell/service.h"
 
 namespace tmem {
@@ -19,7 +20,8 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 48;
 
 constexpr std::string_view kForm =
-    "want NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]";
+    "want NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]"
+    "[,memory=SIZE]";
 
 // The uid that means "none" in system calls.
 constexpr std::uint64_t kNoUid = UINT32_MAX;
@@ -93,6 +95,14 @@ Result<void> SetRamLayout(std::string_view value, GuestConfig& config) {
   return Ok();
 }
 
+Result<void> SetMemory(std::string_view value, GuestConfig& config) {
+  const Result<std::uint64_t> bytes = ParseSize(value);
+  if (!bytes) return Invalid("memory=" + std::string(value) + ": " + bytes.error().message);
+  if (*bytes == 0) return Invalid("memory=" + std::string(value) + ": a guest has some");
+  config.memory_bytes = *bytes;
+  return Ok();
+}
+
 Result<void> SetOption(std::string_view name, std::string_view value, GuestConfig& config) {
   if (name == "domain") {
     config.guest.domain = value;
@@ -103,6 +113,7 @@ Result<void> SetOption(std::string_view name, std::string_view value, GuestConfi
   if (name == "weight") return SetWeight(value, config);
   if (name == "ram") return SetRam(value, config);
   if (name == "ram-layout") return SetRamLayout(value, config);
+  if (name == "memory") return SetMemory(value, config);
   return Invalid("'" + std::string(name) + "' is unknown: " + std::string(kForm));
 }
 

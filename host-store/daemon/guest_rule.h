@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,10 +34,11 @@ struct GuestConfig {
   GuestOptions guest;
   GuestRule rule;
   RamConfig ram;
+  std::uint64_t memory_bytes = 0;  // how much memory it has; 0: not told
 };
 
-// NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]. Errors say what
-// is wrong and what would do.
+// NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]][,memory=SIZE].
+// Errors say what is wrong and what would do.
 Result<GuestConfig> ParseGuest(std::string_view text);
 
 }  // namespace tmem

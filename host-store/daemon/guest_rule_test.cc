@@ -19,6 +19,13 @@ std::string ErrorOf(const std::string& text) {
   return parsed.ok() ? "" : parsed.error().message;
 }
 
+TEST(GuestRule, MemoryIsASize) {
+  EXPECT_EQ(ParseGuest("web,memory=512M").value().memory_bytes, 512u << 20);
+  EXPECT_EQ(ParseGuest("web").value().memory_bytes, 0u);
+  EXPECT_FALSE(ParseGuest("web,memory=0").ok());
+  EXPECT_FALSE(ParseGuest("web,memory=lots").ok());
+}
+
 TEST(GuestRule, ReadsEveryOption) {
   const GuestConfig config =
       ParseGuest("web1,domain=shop,uid=64055,cgroup=/machine.slice/web1.scope,weight=7").value();

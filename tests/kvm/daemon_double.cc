@@ -139,13 +139,6 @@ DaemonDouble::DaemonDouble() : fd_(::open(KVM_TMEM_DEVICE_PATH, O_RDWR | O_CLOEX
   if (!fd_.valid()) Throw(KVM_TMEM_DEVICE_PATH);
 }
 
-std::unique_ptr<DaemonDouble> DaemonDouble::OpenUnlessBusy() {
-  UniqueFd fd(::open(KVM_TMEM_DEVICE_PATH, O_RDWR | O_CLOEXEC));
-  if (!fd.valid() && errno == EBUSY) return nullptr;
-  if (!fd.valid()) Throw(KVM_TMEM_DEVICE_PATH);
-  return std::unique_ptr<DaemonDouble>(new DaemonDouble(std::move(fd)));
-}
-
 kvm_tmem_info DaemonDouble::Info() const {
   kvm_tmem_info info{};
   if (::ioctl(fd_.get(), KVM_TMEM_INFO, &info) != 0) Throw("KVM_TMEM_INFO");

@@ -64,8 +64,6 @@ class DoubleChannel {
 class DaemonDouble {
  public:
   DaemonDouble();
-  // Null while somebody else has it: a child that was just forked, say, has its copies yet.
-  static std::unique_ptr<DaemonDouble> OpenUnlessBusy();
 
   int fd() const { return fd_.get(); }
   kvm_tmem_info Info() const;
@@ -76,8 +74,6 @@ class DaemonDouble {
   int Refuse(std::uint64_t channel) const;  // 0 or the error number
 
  private:
-  explicit DaemonDouble(UniqueFd fd) : fd_(std::move(fd)) {}
-
   UniqueFd fd_;
 };
 

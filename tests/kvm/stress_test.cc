@@ -83,7 +83,7 @@ class Daemon {
 
   void Step() {
     if (!device_) {
-      if (IsModuleLoaded()) device_ = DaemonDouble::OpenUnlessBusy();
+      if (IsModuleLoaded()) device_ = std::make_unique<DaemonDouble>();
       return;
     }
     if (const auto waiting = device_->Next()) Meet(*waiting);

@@ -104,6 +104,10 @@ struct tmem_channel {
 	bool answered; /* host_lock: the guest has been given the daemon's answer */
 	bool registered; /* host_lock; read without it: lanes are looked at */
 
+	/* Of a daemon that owes something; without a lock, since one that is wrong harms nobody. */
+	u64 heartbeat;
+	u64 heard_ns;
+
 	spinlock_t waits_lock; /* guards lane[].waits and the heads' `guest_waits` */
 	unsigned int lanes; /* constant: key lanes and the control lane */
 	struct tmem_lane lane[];

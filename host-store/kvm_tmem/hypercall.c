@@ -24,6 +24,9 @@
 /* Waking a task costs tens of microseconds; as long as KVM polls for a halted vCPU. */
 #define POLL_NS (200 * NSEC_PER_USEC)
 
+/* What the daemon has not answered with a heartbeat after this long it is rung for again. */
+#define RING_AGAIN_NS (10 * NSEC_PER_MSEC)
+
 #define CPUID_MEMORY_ENCRYPTION 0x8000001f
 #define CPUID_SEV BIT(1)
 
@@ -87,28 +90,31 @@ static bool has_lane(u64 lanes, unsigned int number)
 	return lanes >> number & 1;
 }
 
+static void ring(struct tmem_channel *channel)
+{
+	tmem_count(TMEM_COUNT_rings);
+	eventfd_signal(channel->kick, 1);
+}
+
 /* All lanes first, then one signal. */
 static int take_lanes(struct tmem_entry *entry, struct tmem_channel *channel, u64 lanes,
 		      bool *left)
 {
-	bool moved = false;
 	bool rings = false;
 	unsigned int i;
 	int error = 0;
 
 	for (i = 0; i < channel->lanes && !error; i++)
 		if (has_lane(lanes, i))
-			error = lane_take(entry, channel, i, left, &moved);
-	if (moved) {
+			error = lane_take(entry, channel, i, left);
+	if (entry->moved) {
 		/* `posted` before `awake`; pairs with the daemon going to sleep. */
 		smp_mb();
 		rings = !READ_ONCE(channel_header(channel)->host.awake);
 	}
-	if (rings) {
-		tmem_count(TMEM_COUNT_rings);
-		eventfd_signal(channel->kick, 1);
-	}
-	if (moved || !lanes)
+	if (rings)
+		ring(channel);
+	if (entry->moved || !lanes)
 		trace_kvm_tmem_kick(entry->vm->number, lanes, rings);
 	return error;
 }
@@ -149,6 +155,38 @@ static bool daemon_is_done(struct tmem_channel *channel, u64 lanes, const u64 *t
 		    !has_come(READ_ONCE(lane_head(channel, &channel->lane[i])->done), target[i]))
 			return false;
 	return true;
+}
+
+/* Whether the daemon has something of these lanes that it has not done. */
+static bool daemon_owes(struct tmem_channel *channel, u64 lanes)
+{
+	unsigned int i;
+
+	for (i = 0; i < channel->lanes; i++)
+		if (has_lane(lanes, i) && READ_ONCE(lane_head(channel, &channel->lane[i])->done) !=
+					  READ_ONCE(channel->lane[i].taken))
+			return true;
+	return false;
+}
+
+/*
+ * A guest that asks again brings nothing new, so it would not ring; but a daemon that gives no
+ * heartbeat may be asleep, whatever its `awake` says.
+ */
+static void ring_again(struct tmem_entry *entry, struct tmem_channel *channel, u64 lanes)
+{
+	u64 heartbeat = READ_ONCE(channel_header(channel)->host.heartbeat);
+	u64 now_ns = ktime_get_ns();
+
+	if (!entry->moved && !daemon_owes(channel, lanes))
+		return;
+	if (entry->moved || heartbeat != READ_ONCE(channel->heartbeat)) {
+		WRITE_ONCE(channel->heartbeat, heartbeat);
+		WRITE_ONCE(channel->heard_ns, now_ns);
+	} else if (now_ns - READ_ONCE(channel->heard_ns) >= RING_AGAIN_NS) {
+		WRITE_ONCE(channel->heard_ns, now_ns);
+		ring(channel);
+	}
 }
 
 static bool guest_has_all(struct tmem_channel *channel, u64 lanes, const u64 *target)
@@ -222,6 +260,7 @@ static u64 kick(struct tmem_entry *entry, struct tmem_channel *channel, u64 lane
 		error = complete_lanes(entry, channel, lanes);
 	if (error)
 		return failed(entry, channel, lanes, error);
+	ring_again(entry, channel, lanes);
 	return left ? hypercall_pending(entry, lanes) : answer(TMEM_HC_OK);
 }
 
@@ -243,6 +282,7 @@ static u64 call(struct tmem_entry *entry, struct tmem_channel *channel, u64 lane
 	error = complete_lanes(entry, channel, lanes);
 	if (error)
 		return failed(entry, channel, lanes, error);
+	ring_again(entry, channel, lanes);
 	if (left || !guest_has_all(channel, lanes, target))
 		return hypercall_pending(entry, lanes);
 	if (trace_kvm_tmem_call_enabled())

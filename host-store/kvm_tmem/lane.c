@@ -113,7 +113,7 @@ static int take_locked(struct tmem_entry *entry, struct tmem_channel *channel,
 }
 
 int lane_take(struct tmem_entry *entry, struct tmem_channel *channel, unsigned int number,
-	      bool *left, bool *moved)
+	      bool *left)
 {
 	struct tmem_lane *lane = &channel->lane[number];
 	u64 before;
@@ -124,7 +124,7 @@ int lane_take(struct tmem_entry *entry, struct tmem_channel *channel, unsigned i
 	before = lane->taken;
 	error = take_locked(entry, channel, lane, left);
 	if (lane->taken != before) {
-		*moved = true;
+		entry->moved = true;
 		tmem_count_add(TMEM_COUNT_descs_in, lane->taken - before);
 		/* Descriptors and payloads before it; pairs with the daemon's load. */
 		smp_store_release(&lane_head(channel, lane)->posted, lane->taken);

@@ -14,9 +14,9 @@ struct tmem_entry;
  * other side broke a rule [X3], the channel is to be torn down; -EINTR a signal.
  */
 
-/* Copies what the guest posted into the channel. `left`: not all of it. `moved`: some of it. */
+/* Copies what the guest posted into the channel. `left`: not all of it. */
 int lane_take(struct tmem_entry *entry, struct tmem_channel *channel, unsigned int number,
-	      bool *left, bool *moved);
+	      bool *left);
 
 /* Copies results up to descriptor `done`, which the daemon has completed, to the guest. */
 int lane_complete(struct tmem_entry *entry, struct tmem_channel *channel, unsigned int number,

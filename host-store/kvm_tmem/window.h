@@ -26,6 +26,7 @@ struct tmem_entry {
 	ktime_t deadline;
 	unsigned int writes; /* that are left */
 	bool took; /* something from a lane: no entry is without progress */
+	bool moved; /* that has gone to the daemon */
 };
 
 static inline bool entry_is_late(const struct tmem_entry *entry)

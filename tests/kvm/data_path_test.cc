@@ -169,6 +169,33 @@ TEST_F(DataPath, AKickRingsOnlyADaemonThatSleeps) {
   EXPECT_EQ(channel->Waiting(1), 1u);
 }
 
+// Its guest would call until its own deadline, and each call finds nothing new to ring for.
+TEST_F(DataPath, ADaemonThatSleepsWithAwakeSetIsRungAgain) {
+  WindowGuest guest(*vm_, *vcpu_);
+  const auto channel = Connect(guest);
+  ASSERT_TRUE(channel);
+  tmem_host_page& host = channel->view().host_page();
+  StoreRelaxed(host.awake, tmem_u32{1});
+  (void)channel->WasKicked();
+  Post(guest, 0, {});
+  EXPECT_STREQ(ToString(guest.CallOnce(1)), "PENDING");
+  EXPECT_FALSE(channel->WasKicked());
+  for (tmem_u64 heartbeat = 1; heartbeat <= 20; ++heartbeat) {
+    StoreRelaxed(host.heartbeat, heartbeat);
+    EXPECT_STREQ(ToString(guest.CallOnce(1)), "PENDING");
+    EXPECT_FALSE(channel->WasKicked()) << "it is there, only slow";
+  }
+  EXPECT_TRUE(
+      Eventually([&] { return guest.CallOnce(1) == TMEM_HC_PENDING && channel->WasKicked(); }));
+  EXPECT_TRUE(Eventually([&] { return guest.Kick(1) == TMEM_HC_OK && channel->WasKicked(); }));
+  EXPECT_EQ(channel->Serve(), 1u);
+  EXPECT_STREQ(ToString(guest.CallOnce(1)), "OK");
+  (void)channel->WasKicked();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_STREQ(ToString(guest.Kick(1)), "OK");
+  EXPECT_FALSE(channel->WasKicked()) << "it owes nothing";
+}
+
 TEST_F(DataPath, OnlyTheLanesThatWereNamedAreHandedOver) {
   WindowGuest guest(*vm_, *vcpu_);
   const auto channel = Connect(guest);

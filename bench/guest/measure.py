@@ -15,7 +15,7 @@ from guest import figures
 from lab import doorbells
 from lab import guest as lab_guest
 from lab import host as lab_host
-from lab import kvm_stats, place
+from lab import kvm_stats, place, standstill
 
 _GUEST = "bench"
 
@@ -200,6 +200,19 @@ def demand_registered(title, host, guest=_GUEST, tries=50):
                                "are both built from this tree? (make build guest-kernel)")
 
 
+def _run_workload(guest, host, doorbell, command, timeout_s, passes, progress):
+    def take(event):
+        if watch:
+            watch.moved()
+        passes.on_event(event)
+
+    with contextlib.ExitStack() as stack:
+        # Only then it is known without a cost whether pages move.
+        watch = (stack.enter_context(standstill.Watch(guest, host, progress.phase))
+                 if doorbell == "hypercall" else None)
+        return guest.run(f"workload {command} sync=1", timeout_s, take, check=False)
+
+
 def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
     """Boots, runs `prepare` (shell), the workload's `command`, `finish` (shell); returns the run.
 
@@ -225,9 +238,10 @@ def run(setup, disks, prepare, command, progress, timeout_s=1200, finish=None):
         guest.run(prepare)
         before = guest.counters()
         passes = _Passes(guest, host, progress, setup.title())
-        output = guest.run(f"workload {command} sync=1", timeout_s, passes.on_event, check=False)
+        output = _run_workload(guest, host, doorbell, command, timeout_s, passes, progress)
         if passes.errors or not passes.passes:
             raise lab_guest.GuestError(f"{setup.title()}: {passes.errors or output}")
+        progress.phase(f"{setup.title()}: until it is at rest")
         if finish:
             guest.run(finish)
         after, received = _at_rest(guest, host, doorbell, hypercalls)

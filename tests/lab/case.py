@@ -10,6 +10,7 @@ import tempfile
 from lab import disks, doorbells
 from lab import guest as lab_guest
 from lab import host as lab_host
+from lab import standstill
 
 ON = "tmem.cleancache=1 tmem.frontswap=1"
 
@@ -82,6 +83,12 @@ class Context:
             except (lab_host.HostError, OSError, subprocess.SubprocessError) as error:
                 said.append(str(error))
         return "\n".join(said)
+
+    def guests_say(self):
+        """Where those that run are, when one of them has not answered in time."""
+        host = next((host for host in self._hosts if host.alive()), None)
+        return "\n".join(standstill.report(guest, host) for guest in self._guests
+                         if guest.alive())
 
     def look_for_trouble(self):
         """No guest may have warned, no daemon may have died (unless the test killed it)."""

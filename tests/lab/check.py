@@ -54,7 +54,10 @@ def run_case(name, options, shared):
             except lab_guest.GuestError as error:
                 # A warning on the console explains more than the time-out that followed it.
                 context.look_for_trouble()
-                raise lab_guest.GuestError(f"{error}\n{context.hosts_say()}") from None
+                said = context.hosts_say()
+                if isinstance(error, lab_guest.TimedOut):
+                    said += "\n" + context.guests_say()
+                raise lab_guest.GuestError(f"{error}\n{said}") from None
             context.look_for_trouble()
         return "PASS", note or ""
     except case.Skipped as reason:

@@ -19,6 +19,10 @@ class GuestError(Exception):
     """The guest did not do what it was asked; the text has the end of its console."""
 
 
+class TimedOut(GuestError):
+    """It stands still, or the machine is far too slow."""
+
+
 @dataclasses.dataclass
 class Usage:
     """What the guest has used since it started, as the host sees it."""
@@ -220,14 +224,14 @@ class Guest(processes.Supervised):
             ready = select.select([self._channel], [], [], max(0, left))[0] if left > 0 else []
             data = self._receive() if ready else None
             if not data:
-                reason = f"timed out, {self._where()}" if not ready else "guest ended"
-                raise GuestError(f"{self.name}: {what}: {reason}; console ends:\n"
-                                 + self.console()[-1500:])
+                reason = f"timed out, {self.where()}" if not ready else "guest ended"
+                raise (GuestError if ready else TimedOut)(
+                    f"{self.name}: {what}: {reason}; console ends:\n{self.console()[-1500:]}")
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode("utf-8", errors="replace").rstrip("\r")
 
-    def _where(self):
+    def where(self):
         """What the vCPUs of a guest that does not answer are doing."""
         try:
             pairs = self._qmp.where()

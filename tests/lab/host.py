@@ -74,9 +74,6 @@ class Host(processes.Supervised):
         self._start()
         self.killed = False
 
-    def alive(self):
-        return self._process.poll() is None
-
     def cpu_ns(self):
         return processes.process_cpu_ns(self.pid)
 

@@ -144,6 +144,9 @@ class Supervised:
     def pid(self):
         return self._process.pid
 
+    def alive(self):
+        return self._process.poll() is None
+
     def stop_for(self, seconds):
         """Lets the process stand still, as on a machine that has no time for it."""
         self._process.send_signal(signal.SIGSTOP)

@@ -41,13 +41,23 @@ def panic_shows_the_console():
     assert done.returncode == 125 and "Kernel panic" in done.stderr, done
 
 
+def idle_host_is_interrupted_from_outside():
+    """It stood still for good when QEMU had lost the interrupt of its timer."""
+    done = _run("device=$(basename /sys/bus/virtio/drivers/virtio_console/virtio*);"
+                " count() { grep \"$device-\" /proc/interrupts |"
+                " while read -r _ number _; do echo \"$number\"; done | paste -sd+ | bc; };"
+                " before=$(count); sleep 4; echo $(($(count) - before))")
+    assert done.returncode == 0 and int(done.stdout) >= 2, done
+
+
 def module_that_does_not_load_fails_it():
     done = _run("echo not reached", "--module", str(HERE))
     assert done.returncode == 125 and "not reached" not in done.stdout, done
 
 
 CASES = [command_is_passed_through, kernel_warning_fails_it, hang_ends_and_shows_the_console,
-         panic_shows_the_console, module_that_does_not_load_fails_it]
+         panic_shows_the_console, idle_host_is_interrupted_from_outside,
+         module_that_does_not_load_fails_it]
 
 
 def main():

@@ -18,7 +18,11 @@ import time
 from lab import console, host_kernel, initramfs, paths, processes
 
 _MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "kvm-amd"]
-_PORTS = ("out", "err", "status")
+_PORTS = ("out", "err", "status", "pulse")
+# QEMU's TCG loses an interrupt now and then that comes while L1 enters or leaves a guest: its
+# processor is not told. If that was its timer's and L1 has nothing to do, nothing wakes it any more.
+# Any other interrupt makes QEMU tell it of both.
+_PULSE_S = 0.5
 # What a command here may be told by its environment.
 _ENVIRONMENT = ("TMEM_", "TMEMD", "TMEMCTL", "LANG", "LC_", "HOME")
 _PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -125,10 +129,15 @@ class L1(processes.Supervised):
     def _serve(self, sinks, timeout_s):
         """Copies what the ports bring until the command has ended."""
         deadline = self._begin + host_kernel.kernel().boot_timeout_s
-        by_socket = {connection: port for port, connection in self._connections.items()}
+        by_socket = {connection: port for port, connection in self._connections.items()
+                     if port != "pulse"}
         code = None
         while by_socket:
-            ready = select.select(list(by_socket), [], [], max(0, deadline - time.monotonic()))[0]
+            left = deadline - time.monotonic()
+            ready = select.select(list(by_socket), [], [], max(0, min(left, _PULSE_S)))[0]
+            if not ready and left > 0:
+                self._pulse()
+                continue
             if not ready:
                 what = "the command did not end" if self.boot_s else "it did not boot"
                 raise L1Error(f"L1: {what} in time; its console ends:\n{self.console()[-3000:]}")
@@ -151,6 +160,12 @@ class L1(processes.Supervised):
         if code is None:
             raise L1Error(f"L1 ended; its console ends:\n{self.console()[-3000:]}")
         return code
+
+    def _pulse(self):
+        try:
+            self._connections["pulse"].send(b".", socket.MSG_DONTWAIT)
+        except OSError:  # It is about to end, or does not read yet.
+            pass
 
     def _status_lines(self, data):
         *lines, self._buffer = (self._buffer + data).split(b"\n")

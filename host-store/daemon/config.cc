@@ -82,6 +82,49 @@ Result<void> ReadSize(const std::string& option, const std::string& text, std::u
   return Ok();
 }
 
+struct SizeTexts {
+  std::string limit;
+  std::string pool_min;
+  std::string pool_max;
+  std::string host_budget;
+};
+
+void AddSizeOptions(CLI::App& app, SizeTexts& sizes) {
+  app.add_option("--memory-limit", sizes.limit,
+                 "all the memory tmemd may hold, windows included; this, --pool-max or "
+                 "--host-budget must be given")
+      ->type_name("SIZE");
+  app.add_option("--pool-min", sizes.pool_min,
+                 "memory that swapped-out pages may rely on (default: half the limit; an eighth of "
+                 "--host-budget)")
+      ->type_name("SIZE");
+  app.add_option("--pool-max", sizes.pool_max,
+                 "memory that pages may take at most: a limit without windows and daemon")
+      ->type_name("SIZE");
+  app.add_option("--host-budget", sizes.host_budget,
+                 "memory that guests and tmemd may have together: the limit moves between "
+                 "--pool-min and --pool-max as guests take memory and give it back")
+      ->type_name("SIZE");
+}
+
+Result<void> ReadSizes(const SizeTexts& sizes, DaemonConfig& config) {
+  struct Size {
+    const char* option;
+    const std::string& text;
+    std::uint64_t& bytes;
+  };
+  for (const Size& size : {Size{"--memory-limit", sizes.limit, config.limit_bytes},
+                           Size{"--pool-min", sizes.pool_min, config.given_pool_min_bytes},
+                           Size{"--pool-max", sizes.pool_max, config.given_pool_max_bytes},
+                           Size{"--host-budget", sizes.host_budget, config.host_budget_bytes}}) {
+    if (Result<void> read = ReadSize(size.option, size.text, size.bytes); !read) return read;
+  }
+  if (sizes.limit.empty() && sizes.pool_max.empty() && sizes.host_budget.empty()) {
+    return Invalid("no limit: give --memory-limit, --pool-max or --host-budget");
+  }
+  return Ok();
+}
+
 // Half the limit, unless windows take so much that it would leave ephemeral pages nothing. Guests
 // can never have it, so of a budget it is a small part.
 std::uint64_t DefaultPoolMin(const DaemonConfig& config, std::uint64_t room_bytes) {
@@ -160,10 +203,7 @@ Result<DaemonConfig> CheckConfigWithin(const DaemonConfig& config, std::uint64_t
 std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* const* argv) {
   DaemonConfig config;
   config.workers = DefaultWorkers();
-  std::string limit;
-  std::string pool_min;
-  std::string pool_max;
-  std::string host_budget;
+  SizeTexts sizes;
   std::string window = "4M";
   std::vector<std::string> guests;
   std::uint64_t poll_us = 100;
@@ -171,21 +211,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
       "tmemd keeps the pages of KVM guests, compressed and deduplicated, within one limit"};
   app.set_version_flag("--version", kVersionText);
   app.footer(kFooter);
-  app.add_option("--memory-limit", limit,
-                 "all the memory tmemd may hold, windows included; this, --pool-max or "
-                 "--host-budget must be given")
-      ->type_name("SIZE");
-  app.add_option("--pool-min", pool_min,
-                 "memory that swapped-out pages may rely on (default: half the limit; an eighth of "
-                 "--host-budget)")
-      ->type_name("SIZE");
-  app.add_option("--pool-max", pool_max,
-                 "memory that pages may take at most: a limit without windows and daemon")
-      ->type_name("SIZE");
-  app.add_option("--host-budget", host_budget,
-                 "memory that guests and tmemd may have together: the limit moves between "
-                 "--pool-min and --pool-max as guests take memory and give it back")
-      ->type_name("SIZE");
+  AddSizeOptions(app, sizes);
   app.add_option("--guest", guests,
                  "a guest to serve, on DIR/NAME.sock; guests of one domain share equal pages; may "
                  "be given many times")
@@ -229,22 +255,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
   config.poll_ns = poll_us * 1000;
 
   const auto checked = [&]() -> Result<DaemonConfig> {
-    struct Size {
-      const char* option;
-      const std::string& text;
-      std::uint64_t& bytes;
-    };
-    for (const Size& size : {Size{"--memory-limit", limit, config.limit_bytes},
-                             Size{"--pool-min", pool_min, config.given_pool_min_bytes},
-                             Size{"--pool-max", pool_max, config.given_pool_max_bytes},
-                             Size{"--host-budget", host_budget, config.host_budget_bytes}}) {
-      if (Result<void> read = ReadSize(size.option, size.text, size.bytes); !read) {
-        return read.error();
-      }
-    }
-    if (limit.empty() && pool_max.empty() && host_budget.empty()) {
-      return Invalid("no limit: give --memory-limit, --pool-max or --host-budget");
-    }
+    if (Result<void> read = ReadSizes(sizes, config); !read) return read.error();
     const Result<std::uint64_t> window_bytes = ParseSize(window);
     if (!window_bytes) return Invalid("--window: " + window_bytes.error().message);
     const Result<WindowOptions> options = WindowOptionsFor(*window_bytes);

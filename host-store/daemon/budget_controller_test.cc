@@ -25,14 +25,14 @@ class Host {
   enum class Store : std::uint8_t { kFollowsAtOnce, kFollowsATickLate };
   explicit Host(Store store = Store::kFollowsAtOnce)
       : store_(store),
-        controller_({.budget_bytes = budget_bytes,
-                     .reserve_bytes = reserve_bytes,
-                     .max_limit_bytes = max_limit_bytes}) {}
+        controller_({.budget_bytes = kBudgetBytes,
+                     .reserve_bytes = kReserveBytes,
+                     .max_limit_bytes = kMaxLimitBytes}) {}
 
-  static constexpr std::uint64_t budget_bytes = 4096 * kMiB;
-  static constexpr std::uint64_t reserve_bytes = 128 * kMiB;
-  static constexpr std::uint64_t max_limit_bytes = 3072 * kMiB;
-  static constexpr std::uint64_t min_limit_bytes = 512 * kMiB;
+  static constexpr std::uint64_t kBudgetBytes = 4096 * kMiB;
+  static constexpr std::uint64_t kReserveBytes = 128 * kMiB;
+  static constexpr std::uint64_t kMaxLimitBytes = 3072 * kMiB;
+  static constexpr std::uint64_t kMinLimitBytes = 512 * kMiB;
 
   void Tick(std::uint64_t guests_bytes, std::uint64_t stalled_ns = 0) {
     guests_bytes_ = guests_bytes;
@@ -62,7 +62,7 @@ class Host {
     const std::uint64_t before = looks++ == 0 ? 0 : controller_.limit_bytes();
     const std::uint64_t limit = controller_.Next({.now_ns = now_ns_,
                                                   .guests_bytes = guests_bytes_,
-                                                  .min_limit_bytes = min_limit_bytes,
+                                                  .min_limit_bytes = kMinLimitBytes,
                                                   .stalled_ns = stalled_ns_});
     next_look_ns_ = now_ns_ + controller_.next_sample_ns();
     if (before == 0 || limit == before) return;
@@ -92,27 +92,27 @@ std::mt19937_64 Random() {
 TEST(BudgetController, BeginsWithWhatGuestsLeave) {
   Host host;
   host.Tick(2048 * kMiB);
-  EXPECT_EQ(host.limit_bytes(), Host::budget_bytes - 2048 * kMiB - Host::reserve_bytes);
+  EXPECT_EQ(host.limit_bytes(), Host::kBudgetBytes - 2048 * kMiB - Host::kReserveBytes);
   Host empty;
   empty.Tick(0);
-  EXPECT_EQ(empty.limit_bytes(), Host::max_limit_bytes);
+  EXPECT_EQ(empty.limit_bytes(), Host::kMaxLimitBytes);
   Host full;
   full.Tick(4096 * kMiB);
-  EXPECT_EQ(full.limit_bytes(), Host::min_limit_bytes);
+  EXPECT_EQ(full.limit_bytes(), Host::kMinLimitBytes);
 }
 
 TEST(BudgetController, AStepUpShrinksAtOnceAndOnce) {
   Host host;
   host.Run(100, [](auto) { return 1024 * kMiB; });
   host.Tick(2048 * kMiB);
-  while (host.limit_bytes() == Host::budget_bytes - 1024 * kMiB - Host::reserve_bytes) {
+  while (host.limit_bytes() == Host::kBudgetBytes - 1024 * kMiB - Host::kReserveBytes) {
     host.Tick(2048 * kMiB);
   }
-  EXPECT_LE(host.limit_bytes(), Host::budget_bytes - 2048 * kMiB - Host::reserve_bytes);
+  EXPECT_LE(host.limit_bytes(), Host::kBudgetBytes - 2048 * kMiB - Host::kReserveBytes);
   host.Run(20 * kTicksPerSecond, [](auto) { return 2048 * kMiB; });
   EXPECT_LE(host.turns, 1u) << "what was held ready for more growth comes back";
-  EXPECT_GE(host.limit_bytes() + Host::reserve_bytes / 8,
-            Host::budget_bytes - 2048 * kMiB - Host::reserve_bytes);
+  EXPECT_GE(host.limit_bytes() + Host::kReserveBytes / 8,
+            Host::kBudgetBytes - 2048 * kMiB - Host::kReserveBytes);
 }
 
 // A guest frees 512 MiB: most of it is the store's within 15 s, and no look gives much at once.
@@ -132,13 +132,13 @@ TEST(BudgetController, AStepDownGrowsSmoothly) {
 TEST(BudgetController, ARampIsFollowedBothWays) {
   Host host;
   host.Run(21, [](std::uint64_t i) { return (1024 + 100 * i) * kMiB; });
-  EXPECT_LE(host.worst_bytes, Host::budget_bytes);
+  EXPECT_LE(host.worst_bytes, Host::kBudgetBytes);
   EXPECT_EQ(host.turns, 0u);
   const std::uint64_t lowest = host.limit_bytes();
   host.Run(800,
            [](std::uint64_t i) { return (3024 - std::min<std::uint64_t>(i * 4, 2000)) * kMiB; });
   EXPECT_GT(host.limit_bytes(), lowest + 1500 * kMiB);
-  EXPECT_LE(host.worst_bytes, Host::budget_bytes);
+  EXPECT_LE(host.worst_bytes, Host::kBudgetBytes);
   EXPECT_EQ(host.turns, 1u);
 }
 
@@ -152,7 +152,7 @@ TEST(BudgetController, AFastSquareWaveMovesNothing) {
   host.Run(60 * kTicksPerSecond, wave);
   EXPECT_LE(host.turns, 1u);
   EXPECT_LE(std::max(host.limit_bytes(), settled) - std::min(host.limit_bytes(), settled),
-            Host::reserve_bytes);
+            Host::kReserveBytes);
 }
 
 // Slower: once up and once down a period.
@@ -164,7 +164,7 @@ TEST(BudgetController, ASlowSquareWaveIsFollowedOnceAPeriod) {
     const std::uint64_t high = at < kPeriodTicks / 2 ? std::min<std::uint64_t>(at, 10) : 0;
     return (1024 + high * 100) * kMiB;
   });
-  EXPECT_LE(host.worst_bytes, Host::budget_bytes);
+  EXPECT_LE(host.worst_bytes, Host::kBudgetBytes);
   EXPECT_GE(host.turns, 18u);
   EXPECT_LE(host.turns, 20u);
 }
@@ -193,7 +193,7 @@ TEST(BudgetController, LargeNoiseTurnsItSeldom) {
 
 // Guests that grow, shrink, rest and jump down at random, by less than `most` bytes up in a tick.
 void WalkRandomly(Host& host, std::mt19937_64& random, std::uint64_t most) {
-  constexpr std::uint64_t kTop = Host::budget_bytes - Host::min_limit_bytes;
+  constexpr std::uint64_t kTop = Host::kBudgetBytes - Host::kMinLimitBytes;
   std::uint64_t guests = random() % kTop;
   for (int stretch = 0; stretch < 100; ++stretch) {
     const std::uint64_t kind = random() % 4;
@@ -212,9 +212,9 @@ TEST(BudgetController, GuestsThatGrowByLessThanTheReserveNeverPassTheBudget) {
   std::mt19937_64 random = Random();
   for (int round = 0; round < 50; ++round) {
     Host host;
-    WalkRandomly(host, random, Host::reserve_bytes);
-    ASSERT_LE(host.worst_bytes, Host::budget_bytes) << round;
-    EXPECT_GT(host.worst_bytes, Host::budget_bytes / 2);
+    WalkRandomly(host, random, Host::kReserveBytes);
+    ASSERT_LE(host.worst_bytes, Host::kBudgetBytes) << round;
+    EXPECT_GT(host.worst_bytes, Host::kBudgetBytes / 2);
   }
 }
 
@@ -222,8 +222,8 @@ TEST(BudgetController, AStoreThatFollowsALookLateIsCoveredByHalfTheReserve) {
   std::mt19937_64 random = Random();
   for (int round = 0; round < 50; ++round) {
     Host host(Host::Store::kFollowsATickLate);
-    WalkRandomly(host, random, Host::reserve_bytes / 2);
-    ASSERT_LE(host.worst_bytes, Host::budget_bytes) << round;
+    WalkRandomly(host, random, Host::kReserveBytes / 2);
+    ASSERT_LE(host.worst_bytes, Host::kBudgetBytes) << round;
   }
 }
 
@@ -246,13 +246,13 @@ TEST(BudgetController, PressureShrinksAtOnceAndHoldsGrowthBack) {
   EXPECT_LT(host.limit_bytes(), before - before / 16);
   EXPECT_EQ(host.controller().times_pressed(), times + 1);
   for (std::uint64_t i = 0; i < 2 * kTicksPerSecond; ++i) host.Tick(1024 * kMiB, kTickNs);
-  EXPECT_LT(host.limit_bytes(), Host::min_limit_bytes + 20 * kMiB);
+  EXPECT_LT(host.limit_bytes(), Host::kMinLimitBytes + 20 * kMiB);
   const std::uint64_t lowest = host.limit_bytes();
   host.Run(9 * kTicksPerSecond, [](auto) { return 1024 * kMiB; });
   EXPECT_EQ(host.limit_bytes(), lowest);
   EXPECT_EQ(host.turns, 0u);
   host.Run(11 * kTicksPerSecond, [](auto) { return 1024 * kMiB; });
-  EXPECT_GT(host.limit_bytes(), before - Host::reserve_bytes / 4);
+  EXPECT_GT(host.limit_bytes(), before - Host::kReserveBytes / 4);
   EXPECT_EQ(host.turns, 1u);
 }
 

@@ -19,9 +19,8 @@ from lab import console, host_kernel, initramfs, paths, processes
 
 _MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "kvm-amd"]
 _PORTS = ("out", "err", "status", "pulse")
-# QEMU's TCG loses an interrupt now and then that comes while L1 enters or leaves a guest: its
-# processor is not told. If that was its timer's and L1 has nothing to do, nothing wakes it any more.
-# Any other interrupt makes QEMU tell it of both.
+# An idle L1 was seen halted with no timer due, as if QEMU had lost an interrupt (README.md). Any other
+# one wakes it.
 _PULSE_S = 0.5
 # What a command here may be told by its environment.
 _ENVIRONMENT = ("TMEM_", "TMEMD", "TMEMCTL", "LANG", "LC_", "HOME")

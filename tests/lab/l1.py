@@ -19,8 +19,8 @@ from lab import console, host_kernel, initramfs, paths, processes
 
 _MODULES = ["virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay", "kvm-amd"]
 _PORTS = ("out", "err", "status", "pulse")
-# An idle L1 was seen halted with no timer due, as if QEMU had lost an interrupt (README.md). Any other
-# one wakes it.
+# An idle L1 was seen halted with no timer due, as if QEMU had lost an interrupt (README.md). Any
+# other one wakes it.
 _PULSE_S = 0.5
 # What a command here may be told by its environment.
 _ENVIRONMENT = ("TMEM_", "TMEMD", "TMEMCTL", "LANG", "LC_", "HOME")

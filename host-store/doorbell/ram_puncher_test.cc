@@ -61,7 +61,7 @@ TEST_F(Plan, MergedPiecesAreBoundedAndRangesNeverSplit) {
     EXPECT_EQ(piece.range.offset % (4 * kMib), 0u);
     bytes += piece.range.bytes;
   }
-  EXPECT_EQ(bytes, TMEM_MAX_REPORT_RANGES * 4 * kMib + 512 * kMib);
+  EXPECT_EQ(bytes, std::uint64_t{TMEM_MAX_REPORT_RANGES} * 4 * kMib + 512 * kMib);
 }
 
 // R5

@@ -12,22 +12,22 @@ namespace {
 // Answers when the test says.
 class SteppedSink final : public ReportSink {
  public:
-  void Begin(std::vector<tmem_report_range> ranges) override {
+  void Begin(std::vector<tmem_report_range> taken) override {
     EXPECT_FALSE(busy_) << "one at a time";
     busy_ = true;
-    ranges_ = std::move(ranges);
-    ++begun_;
+    ranges = std::move(taken);
+    ++begun;
   }
   bool Ready() const override { return ready_; }
   Outcome Take() override {
     EXPECT_TRUE(ready_);
     ready_ = busy_ = false;
     return {TMEM_STATUS_OK, dropped_bytes_, 0,
-            std::vector<tmem_status>(ranges_.size(), TMEM_STATUS_OK)};
+            std::vector<tmem_status>(ranges.size(), TMEM_STATUS_OK)};
   }
   void Cancel() override {
     ready_ = busy_ = false;
-    ++cancelled_;
+    ++cancelled;
   }
 
   void Answer(std::uint64_t dropped_bytes) {
@@ -35,9 +35,9 @@ class SteppedSink final : public ReportSink {
     ready_ = true;
   }
 
-  std::vector<tmem_report_range> ranges_;
-  int begun_ = 0;
-  int cancelled_ = 0;
+  std::vector<tmem_report_range> ranges;
+  int begun = 0;
+  int cancelled = 0;
 
  private:
   bool busy_ = false;
@@ -90,9 +90,9 @@ TEST_F(ChannelReport, IsOfferedWithASinkOnly) {
 TEST_F(ChannelReport, IsTakenThenAnsweredWhenTheSinkIsDone) {
   const std::uint64_t at = StageReport();
   guest_.Publish(control_);
-  ASSERT_EQ(sink_.begun_, 1);
-  ASSERT_EQ(sink_.ranges_.size(), 2u);
-  EXPECT_EQ(sink_.ranges_[1].address, 0x600000u);
+  ASSERT_EQ(sink_.begun, 1);
+  ASSERT_EQ(sink_.ranges.size(), 2u);
+  EXPECT_EQ(sink_.ranges[1].address, 0x600000u);
   EXPECT_EQ(Entry(at).state, TMEM_REPORT_TAKEN);
   EXPECT_FALSE(guest_.IsDone(control_, at));
   sink_.Answer(0x600000);
@@ -143,7 +143,7 @@ TEST_F(ChannelReport, WithdrawnBeforeItIsTakenIsNotDropped) {
   Entry(at).state = TMEM_REPORT_WITHDRAWN;
   visit_on_kick_ = true;
   Kick();
-  EXPECT_EQ(sink_.begun_, 0);
+  EXPECT_EQ(sink_.begun, 0);
   ASSERT_TRUE(guest_.IsDone(control_, at));
   EXPECT_EQ(guest_.Result(control_, at).status, TMEM_STATUS_NOT_TAKEN);
   EXPECT_EQ(Entry(at).state, TMEM_REPORT_WITHDRAWN);
@@ -155,7 +155,7 @@ TEST_F(ChannelReport, OtherStatesAreRefused) {
     guest_.Publish(control_);
     EXPECT_EQ(guest_.Result(control_, at).status, TMEM_STATUS_BAD_FIELD) << state;
   }
-  EXPECT_EQ(sink_.begun_, 0);
+  EXPECT_EQ(sink_.begun, 0);
 }
 
 // R1: a guest that is registered again has its pages back.
@@ -163,10 +163,10 @@ TEST_F(ChannelReport, EndsWithTheRegistration) {
   StageReport();
   guest_.Publish(control_);
   EXPECT_EQ(guest_.Register(kFeatures), TMEM_STATUS_OK);
-  EXPECT_EQ(sink_.cancelled_, 1);
+  EXPECT_EQ(sink_.cancelled, 1);
   const std::uint64_t at = StageReport();
   guest_.Publish(control_);
-  EXPECT_EQ(sink_.begun_, 2);
+  EXPECT_EQ(sink_.begun, 2);
   sink_.Answer(5);
   Kick();
   EXPECT_EQ(guest_.Result(control_, at).value, 5u);
@@ -177,7 +177,7 @@ TEST_F(ChannelReport, EndsWithAResetOfTheChannel) {
   guest_.Publish(control_);
   view().lane(control_).head().done = 17;
   Kick();
-  EXPECT_EQ(sink_.cancelled_, 1);
+  EXPECT_EQ(sink_.cancelled, 1);
   EXPECT_EQ(channel_->counters().resets.value(), 1u);
 }
 
@@ -185,7 +185,7 @@ TEST_F(ChannelReport, EndsWithTheChannel) {
   StageReport();
   guest_.Publish(control_);
   channel_.reset();
-  EXPECT_EQ(sink_.cancelled_, 1);
+  EXPECT_EQ(sink_.cancelled, 1);
 }
 
 }  // namespace

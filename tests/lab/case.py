@@ -2,6 +2,7 @@
 """What a guest test is: a function that boots guests through a Context and expects things."""
 
 import contextlib
+import itertools
 import json
 import pathlib
 import subprocess
@@ -37,6 +38,7 @@ class Context:
         self.images = images
         self._stack = contextlib.ExitStack()
         self._guests = []
+        self._numbers = itertools.count()  # of guests, those forgotten too
         self._hosts = []
         self.directory = None
 
@@ -61,7 +63,7 @@ class Context:
         doorbell = host.doorbell(name) if host else None
         guest = lab_guest.Guest(
             name, lab_guest.Options(append=append, doorbell=doorbell, **options),
-            self._directory(f"{name}{len(self._guests)}"))
+            self._directory(f"{name}{next(self._numbers)}"))
         self._guests.append(guest)
         return self._stack.enter_context(guest)
 

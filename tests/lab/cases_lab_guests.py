@@ -14,6 +14,8 @@ MIB = disks.MIB
 CORPORA = {"hypercall_domains": TEXT_MIB, "hypercall_rules": TEXT_MIB}
 # Of guest one; the other has 1.
 _WEIGHT = 3
+_ENOUGH_EVICTED = 1000
+_MOST_FLOODS = 5
 _MAX_GUESTS = pathlib.Path("/sys/module/kvm_tmem/parameters/max_guests")
 
 
@@ -104,8 +106,8 @@ def _becomes_two(host, stranger):
     expect(kvm_stats.of_module()["channels"] == 2, "not two channels")
 
 
-def _flood(two, sampled):
-    """Guest two puts all it can; calls `sampled` meanwhile."""
+def _flood(two, sampled, evicted):
+    """Guest two puts until the host had to evict enough of it; calls `sampled` meanwhile."""
     done = threading.Event()
 
     def sample():
@@ -115,7 +117,11 @@ def _flood(two, sampled):
     thread = threading.Thread(target=sample)
     thread.start()
     try:
-        _stream(two, passes=2)
+        # On a slow machine a pass puts less: pages that find no slot free are dropped.
+        for _ in range(_MOST_FLOODS):
+            _stream(two, passes=2)
+            if evicted() > _ENOUGH_EVICTED:
+                break
     finally:
         done.set()
         thread.join()
@@ -134,7 +140,8 @@ def hypercall_rules(context):
     held = host.guest_status("one")
     expect(held["persistent_pages"] > 500, f"one holds {held['persistent_pages']} swapped pages")
     samples = []
-    _flood(two, lambda: samples.append(host.guest_status("one")))
+    _flood(two, lambda: samples.append(host.guest_status("one")),
+           lambda: host.guest_status("two")["counters"]["pages_evicted"])
     status = host.status()
     flooded = host.guest_status("two")
     fewest = min(row["persistent_pages"] for row in samples)
@@ -144,7 +151,8 @@ def hypercall_rules(context):
     note = (f"one holds {held['persistent_pages']} swapped, {held['ephemeral_pages']} file pages,"
             f" at least {fewest} and {least} while two puts {flooded['counters']['puts_ok']} and"
             f" holds {flooded['ephemeral_pages']} of {limit_mib} MiB")
-    expect(flooded["counters"]["pages_evicted"] > 1000, note)
+    evicted = flooded["counters"]["pages_evicted"]
+    expect(evicted > _ENOUGH_EVICTED, f"only {evicted} pages were evicted: {note}")
     expect(least >= 0.8 * min(held["ephemeral_pages"], _WEIGHT * flooded["ephemeral_pages"]), note)
     expect(status["used_bytes"] <= status["limit_bytes"], note)
     expect_no_wrong([finish_swapped(one)], "guest one after the flood")

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How long QEMU's monitor lets one wait, asked every 50 ms."""
 
-import threading
 import time
 
+from lab import background
 from lab import guest as lab_guest
 
 
-class Sampler:
+class Sampler(background.Background):
     """Asks a guest's monitor in a thread; `waits_s` are the times until it had answered."""
 
     def __init__(self, guest, period_s=0.05):
+        super().__init__()
         self.waits_s = []
         self._guest = guest
         self._period_s = period_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def _sample(self):
+    def _run(self):
         while not self._stop.is_set():
             try:
                 self.measure(self._guest.ask_monitor)
@@ -41,11 +40,3 @@ class Sampler:
 
     def __str__(self):
         return f"{self.median_ms:.0f} ms, at worst {self.worst_ms:.0f}"
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()

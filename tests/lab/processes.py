@@ -8,8 +8,9 @@ import pathlib
 import signal
 import subprocess
 import tempfile
-import threading
 import time
+
+from lab import background
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -158,18 +159,17 @@ class Supervised:
         stop(self._process, signal.SIGKILL)
 
 
-class MemorySampler:
+class MemorySampler(background.Background):
     """Samples `memory_bytes` of a process every 10 ms; `peak_bytes` is the greatest."""
 
     def __init__(self, pid, period_s=0.01):
+        super().__init__()
         self.peak_bytes = 0
         self.samples = 0
         self._pid = pid
         self._period_s = period_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._sample, daemon=True)
 
-    def _sample(self):
+    def _run(self):
         while not self._stop.is_set():
             begin = time.monotonic()
             try:
@@ -178,11 +178,3 @@ class MemorySampler:
                 return
             self.samples += 1
             self._stop.wait(max(0.0, self._period_s - (time.monotonic() - begin)))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()

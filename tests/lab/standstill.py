@@ -4,9 +4,9 @@
 import json
 import pathlib
 import subprocess
-import threading
 import time
 
+from lab import background
 from lab import guest as lab_guest
 from lab import host as lab_host
 from lab import kvm_stats
@@ -51,21 +51,20 @@ def report(guest, host, apart_s=1):
     return "\n".join(lines)
 
 
-class Watch:
+class Watch(background.Background):
     """A context manager: says so, with a report, each time nothing has moved for a while.
 
     It ends nothing: what it says is what a time-out later on does not know any more.
     """
 
     def __init__(self, guest, host, say, after_s=30.0, look_s=1.0):
+        super().__init__()
         self._guest = guest
         self._host = host
         self._say = say
         self._after_s = after_s
         self._look_s = look_s
         self._events = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def moved(self):
         """Something has, that the module does not count."""
@@ -75,7 +74,7 @@ class Watch:
         counters = kvm_stats.of_module()
         return self._events, counters.get("descs_in"), counters.get("descs_out")
 
-    def _watch(self):
+    def _run(self):
         last, since = self._signature(), time.monotonic()
         while not self._stop.wait(self._look_s):
             now = self._signature()
@@ -91,11 +90,3 @@ class Watch:
         except (lab_guest.GuestError, OSError) as error:
             text = str(error)
         self._say(f"{self._guest.name}: nothing has moved for {self._after_s:g} s\n{text}")
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()

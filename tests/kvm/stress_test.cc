@@ -158,10 +158,13 @@ TEST_F(Stress, EverythingAtOnceLeavesNothing) {
   const auto end = std::chrono::steady_clock::now() + Duration();
   while (std::chrono::steady_clock::now() < end) {
     if (vmms.size() < kVmms) {
-      vmms.push_back(std::make_unique<Child>([&daemon, vmm_seed = random()](Child&) {
+      vmms.push_back(std::make_unique<Child>([&daemon, vmm_seed = random()](Child& self) {
         daemon.Forget();  // what the fork has copied
+        self.Say();
         BeVmm(vmm_seed);
       }));
+      // Until then the device would be busy for a daemon that comes back.
+      ASSERT_TRUE(vmms.back()->AwaitSaid());
     }
     if (random() % 80 == 0) {
       const std::size_t victim = random() % vmms.size();

@@ -56,11 +56,11 @@ class Context:
         self._hosts.append(self._stack.enter_context(host))
         return host
 
-    def guest(self, host=None, name="guest", append=None, **options):
+    def guest(self, host=None, name="guest", append=None, doorbell=None, **options):
         """Boots a guest: with a host it is connected and tmem is on, unless `append` differs."""
         if append is None:
-            append = ON if host else ""
-        doorbell = host.doorbell(name) if host else None
+            append = ON if host or doorbell else ""
+        doorbell = doorbell or (host.doorbell(name) if host else None)
         guest = lab_guest.Guest(
             name, lab_guest.Options(append=append, doorbell=doorbell, **options),
             self._directory(f"{name}{next(self._numbers)}"))

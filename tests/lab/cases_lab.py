@@ -3,7 +3,7 @@
 
 import time
 
-from lab import cases_swap, disks, kvm_stats
+from lab import cases_swap, disks, doorbells, kvm_stats
 from lab.case import expect, expect_no_wrong, losses, need_host_module
 
 MIB = disks.MIB
@@ -120,5 +120,27 @@ def hypercall_host_comes_later(context):
     return f"{stats['get_hits']} hits; first put {took_s:.1f} s after the daemon's start"
 
 
+def hypercall_gives_way_to_ivshmem(context):
+    """A guest that no rule knows takes the device it has, when it may choose."""
+    count = _Count()
+    host = context.host()
+    image, sums = context.images.corpus("text", CORPORA["hypercall_streaming"])
+    doorbell = doorbells.Ivshmem(host.socket("guest"))
+    doorbell.append = "tmem.transport=auto"
+    guest = context.guest(host, memory_mib=64, doorbell=doorbell,
+                          disks=[disks.Disk(image, readonly=True),
+                                 disks.Disk(sums, readonly=True)])
+    row = host.await_guest()
+    expect(row["doorbell"] == "ivshmem", f"served by {row['doorbell']}")
+    guest.run("mount -t ext4 -o ro,noatime /dev/vda /mnt")
+    expect_no_wrong(guest.workload("stream file=/mnt/data index=/dev/vdb passes=2", 300), "stream")
+    moved = count.of(guest)
+    expect(moved["refused_daemon"] == 1 and moved["kicks"] == 0, f"the module counts {moved}")
+    hits = guest.counters()["get_hits"]
+    expect(hits > 4000, f"only {hits} pages came from the host: {losses(guest)}")
+    return f"refused by hypercall once, then {hits} hits over ivshmem"
+
+
 CASES = {case.__name__: case for case in [
-    hypercall_streaming, hypercall_swap, hypercall_host_comes_later]}
+    hypercall_streaming, hypercall_swap, hypercall_host_comes_later,
+    hypercall_gives_way_to_ivshmem]}

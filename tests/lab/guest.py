@@ -40,6 +40,7 @@ class Options:
     doorbell: object = None  # of doorbells; None: no daemon
     kernel: pathlib.Path | None = None
     programs: tuple = ("workload",)  # of ours, in the initial file system
+    installed: tuple = ()  # programs of this machine, in the initial file system too
     reboots: bool = False  # a reset boots it again, rather than ending it
     ram_file: pathlib.Path | None = None  # in tmpfs, made by QEMU; its RAM
     ram_shared: bool = True
@@ -177,7 +178,8 @@ class Guest(processes.Supervised):
                      "-display", "none", "-machine", options.machine, "-accel", accel_argument,
                      "-cpu", "max" if accel == "tcg" else "host",
                      "-smp", options.cpus, "-m", self._memory(),
-                     "-kernel", kernel, "-initrd", initramfs.build(options.programs),
+                     "-kernel", kernel,
+                     "-initrd", initramfs.build(options.programs, options.installed),
                      "-append", append,
                      "-chardev", f"file,id=console,path={self.console_path}",
                      "-serial", "chardev:console",

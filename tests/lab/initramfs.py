@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Builds the guests' initial file system: busybox, our init, our programs."""
+"""Builds the guests' initial file system: busybox, our init, our programs, some of Debian's."""
 
 import hashlib
 import os
 import pathlib
+import re
+import shutil
 import stat
 import subprocess
 
@@ -58,14 +60,33 @@ def workload():
     return compile_program("workload")
 
 
-def build(programs=("workload",)):
-    """Path of the guests' uncompressed initramfs, made anew only when something in it changed."""
+def installed_program(name):
+    """{path in the guest: bytes} of a program of this machine and the libraries it is linked to."""
+    program = shutil.which(name)
+    if program is None:
+        raise paths.Missing(f"no {name}: run `make setup`")
+    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    libraries = re.findall(r"(/\S+) \(0x", done.stdout)
+    return {f"bin/{name}": pathlib.Path(program).read_bytes(),
+            **{path[1:]: pathlib.Path(path).read_bytes() for path in libraries}}
+
+
+def build(programs=("workload",), installed=()):
+    """Path of the guests' uncompressed initramfs, made anew only when something in it changed.
+
+    `programs` are ours, `installed` are names of programs that this machine has.
+    """
     files = {f"bin/{program}": compile_program(program).read_bytes() for program in programs}
+    for name in installed:
+        files |= installed_program(name)
     # For a kernel with modules: a directory whose *.ko init loads in the order of their names.
     modules = os.environ.get("TMEM_LAB_MODULES")
     for module in sorted(pathlib.Path(modules).glob("*.ko")) if modules else []:
         files[f"modules/{module.name}"] = module.read_bytes()
-    directories = ["bin", "dev", "proc", "sys", "tmp", "mnt", "modules"]
+    directories = dict.fromkeys(["bin", "dev", "proc", "sys", "tmp", "mnt", "modules"])
+    for file in files:
+        parents = list(pathlib.PurePath(file).parents)[-2::-1]
+        directories |= dict.fromkeys(str(parent) for parent in parents)
     return pack("initramfs", paths.GUEST_SOURCES / "init", files, directories, _APPLETS.split())
 
 

@@ -98,5 +98,6 @@ int FileOpsCommand(void);  /* fileops.c */
 int RemountCommand(void);  /* remount.c */
 int DmCryptCommand(void);  /* dmcrypt.c */
 int ChurnCommand(void);    /* churn.c */
+int FaultsCommand(void);   /* faults.c */
 
 #endif  // TESTS_LAB_GUEST_LAB_H_

@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
       {"stream", StreamCommand},     {"makefile", MakeFileCommand}, {"hog", HogCommand},
       {"fileops", FileOpsCommand},   {"remount", RemountCommand},   {"sums", SumsCommand},
       {"dmcrypt", DmCryptCommand},   {"random", RandomCommand},     {"tree", TreeCommand},
-      {"maketree", MakeTreeCommand}, {"churn", ChurnCommand},
+      {"maketree", MakeTreeCommand}, {"churn", ChurnCommand},       {"faults", FaultsCommand},
   };
   for (size_t i = 0; argc > 1 && i < sizeof(kCommands) / sizeof(kCommands[0]); i++) {
     if (strcmp(argv[1], kCommands[i].name) == 0) {
@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
     }
   }
   fprintf(stderr,
-          "usage: workload stream|makefile|hog|fileops|remount|dmcrypt|random|tree|maketree|churn "
-          "[name=value ...]\n");
+          "usage: workload stream|makefile|hog|fileops|remount|dmcrypt|random|tree|maketree|churn|"
+          "faults [name=value ...]\n");
   return 2;
 }

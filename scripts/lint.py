@@ -203,7 +203,8 @@ def phase_style(_):
     for script in ("tests/tidy/style.py", "tests/tidy/style_test.py", "tests/tidy/check_test.py",
                    "bench/guest/targets_test.py", "bench/guest/compare_test.py",
                    "bench/guest/choice_test.py", "bench/guest/measure_test.py",
-                   "bench/guest/sampler_test.py", "tests/lab/standstill_test.py"):
+                   "bench/guest/sampler_test.py", "bench/guest/crowd_test.py",
+                   "tests/lab/standstill_test.py"):
         code, output = run(["/usr/bin/python3", script])
         print(output, end="", flush=True)
         # A runner that fails without saying which case would not be counted.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables for people from the JSON of a report."""
 
-from guest import compare, targets
+from guest import compare, crowd_figures, targets
 
 MIB = 1 << 20
 
@@ -86,6 +86,8 @@ _COLUMNS = {
         ("seconds, pass 1 / 2", lambda run: _per_pass(run, "seconds")),
         *_COMMON_TAIL,
     ],
+    "memhog": crowd_figures.MEMHOG_COLUMNS,
+    "fit": crowd_figures.FIT_COLUMNS,
 }
 
 
@@ -129,7 +131,8 @@ def align(heads, rows):
 
 def _describe(report, runs):
     first, machine = runs[0], report["machine"]
-    what = {"swap": "memory hog", "tree": "tree"}.get(first["workload"], "file")
+    what = {"swap": "memory hog", "tree": "tree", "memhog": "memhog", "fit": "memhog"}
+    what = what.get(first["workload"], "file")
     return (f"{first['workload']}: guest of {first['guest_mib']} MiB, {first['cpus']} vCPU, "
             f"{what} of {first['workload_bytes'] // MIB} MiB; "
             f"{machine['cpus']} x {machine['cpu']}, "
@@ -153,6 +156,7 @@ def _parts(report, draw):
     heads, rows = _summary_cells(report)
     if rows:
         parts.append(f"{_summary_head(report)}\n\n{draw(heads, rows)}\n")
+    parts += [f"{note}\n" for note in report.get("notes", [])]
     for runs in _by_workload(report):
         parts.append(f"{_describe(report, runs)}\n\n{draw(*_cells(runs))}\n")
     return "\n".join(parts)

@@ -2,6 +2,7 @@
 """From the runs of a report to medians, ratios and targets; no guest is needed here."""
 
 import dataclasses
+import importlib
 import statistics
 
 # Extra system time a page that the tmem series of 2012 measured for its zcache, zero to random.
@@ -253,7 +254,7 @@ def _never_put(runs, rows):
 
 
 def _both_ends(runs, rows):
-    with_tmem = runs.but(variant="off")
+    with_tmem = Runs([run for run in runs.but(variant="off") if "rings_received" in run])
     if with_tmem:
         rows.append(Figure(
             "bells rung by the guest that the other end did not count, or the other way round",
@@ -261,8 +262,15 @@ def _both_ends(runs, rows):
             "", "== 0"))
 
 
+def _elsewhere(module, name):
+    """Figures of a module that needs this one, looked up when there is a run of that kind."""
+    return lambda runs, rows: getattr(importlib.import_module(module), name)(runs, rows)
+
+
 _OF_WORKLOAD = {"streaming": _streaming, "swap": _swap, "random": _random, "tree": _tree,
-                "never-put": _never_put}
+                "never-put": _never_put,
+                "memhog": _elsewhere("guest.crowd_figures", "memhog"),
+                "fit": _elsewhere("guest.crowd_figures", "fit")}
 
 
 def figures(runs):

@@ -45,10 +45,10 @@ class Hypercall:
 
 
 class ControlGroups:
-    """A group a guest, below our own, and the rules by which tmemd knows them."""
+    """A group a guest, below our own or a given one, and the rules by which tmemd knows them."""
 
-    def __init__(self, guests):
-        self._top = _own_group() / f"tmem-lab-{os.getpid()}-{next(_numbers)}"
+    def __init__(self, guests, below=None):
+        self._top = (below or _own_group()) / f"tmem-lab-{os.getpid()}-{next(_numbers)}"
         self._groups = {guest: self._top / guest for guest in guests}
         try:
             for group in self._groups.values():

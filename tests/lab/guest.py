@@ -46,6 +46,7 @@ class Options:
     ram_shared: bool = True
     machine: str = "pc"
     extra: tuple = ()  # more of QEMU's arguments
+    cgroups: tuple = ()  # that QEMU runs in, besides the doorbell's
     snapshots: bool = False  # save() and load() work: its disks and window can be saved
     label: str = ""  # what its QEMU calls itself, if not by the guest's name
     incoming: pathlib.Path | None = None  # goes on from this file of migrate_to(); does not boot
@@ -116,7 +117,7 @@ class Guest(processes.Supervised):
         with open(base.with_suffix(".qemu"), "wb") as log:
             self._process = processes.start(
                 self._arguments(base), stdout=subprocess.DEVNULL, stderr=log,
-                cgroup=self.options.doorbell and self.options.doorbell.cgroup)
+                cgroups=self._cgroups())
         connections = {}
         for role, listener in listeners.items():
             connections[role] = self._accept(listener, base)
@@ -132,6 +133,12 @@ class Guest(processes.Supervised):
         else:
             self._await_ready()
         self.boot_s = time.monotonic() - begin
+
+    def _cgroups(self):
+        doorbell = self.options.doorbell
+        if doorbell and doorbell.cgroup:
+            return (*self.options.cgroups, doorbell.cgroup)
+        return self.options.cgroups
 
     def _await_ready(self):
         deadline = time.monotonic() + self._boot_timeout_s

@@ -15,12 +15,15 @@ class HostError(Exception):
 class Host(processes.Supervised):
     """A context manager around one tmemd that serves the named guests."""
 
-    def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None, doorbell=None):
+    def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None, doorbell=None,
+                 cgroups=(), groups_below=None):
         super().__init__(directory)
         self._guests = guests
         self._limit_mib = limit_mib
         self._pool_min_mib = pool_min_mib
         self._doorbell = doorbell or doorbells.kind()
+        self._cgroups = cgroups  # that tmemd runs in
+        self._groups_below = groups_below  # where the guests' own are made, by hypercall
         self._log = None
         self._groups = None
         self.killed = False
@@ -31,13 +34,14 @@ class Host(processes.Supervised):
         if self._pool_min_mib is not None:
             arguments += ["--pool-min", f"{self._pool_min_mib}M"]
         if self._doorbell == "hypercall" and self._groups is None:
-            self._groups = doorbells.ControlGroups([_name(guest) for guest in self._guests])
+            self._groups = doorbells.ControlGroups(
+                [_name(guest) for guest in self._guests], self._groups_below)
         for guest in self._guests:
             rule = self._groups.rule(_name(guest)) if self._groups else ""
             arguments += ["--guest", guest + rule]
         self._log = self._directory / "tmemd.log"
         with open(self._log, "wb") as log:
-            self._process = processes.start(arguments, stdout=log, stderr=log)
+            self._process = processes.start(arguments, self._cgroups, stdout=log, stderr=log)
         deadline = time.monotonic() + 30
         wanted = [self.socket(guest) for guest in self._guests]
         wanted.append(self._directory / "control.sock")

@@ -17,12 +17,12 @@ _libc = ctypes.CDLL(None)
 _children = set()
 
 
-def start(arguments, cgroup=None, **options):
-    """Starts a child that the kernel kills when the thread that started it ends."""
+def start(arguments, cgroups=(), **options):
+    """Starts a child in these control groups; it is killed when its thread here ends."""
 
     def prepare():
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if cgroup:
+        for cgroup in cgroups:
             (cgroup / "cgroup.procs").write_text("0", encoding="ascii")
 
     child = subprocess.Popen(
@@ -88,13 +88,21 @@ def _status_kib(pid):
     return values
 
 
-def memory_bytes(pid):
-    """What a process holds: private and file pages, page tables, and every memfd it has open.
-
-    Pages of memfds count once, mapped or not, by the blocks the kernel says they have.
-    """
+def anonymous_bytes(pid):
+    """A process's private memory, in swap too, and its page tables."""
     status = _status_kib(pid)
-    total = 1024 * (status["RssAnon"] + status["RssFile"] + status["VmPTE"])
+    return 1024 * (status["RssAnon"] + status["VmSwap"] + status["VmPTE"])
+
+
+def memory_bytes(pid):
+    """What a process holds: private and file pages, page tables, and every memfd it has open."""
+    status = _status_kib(pid)
+    return 1024 * (status["RssAnon"] + status["RssFile"] + status["VmPTE"]) + memfd_bytes(pid)
+
+
+def memfd_bytes(pid):
+    """Of every memfd that a process has open: once, mapped or not, by the kernel's blocks."""
+    total = 0
     seen = set()
     for link in os.scandir(f"/proc/{pid}/fd"):
         try:

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0-only
+"""A memory control group of our own (version 1 or 2), and a swap file, both gone at the end."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+
+from lab import paths
+
+_ROOT = pathlib.Path("/sys/fs/cgroup")
+_PREFIX = "tmem-bench-"
+
+
+class MemoryGroup:
+    """Below the group that this process is in; raises Missing, with what to do, if it cannot be.
+
+    Processes join it as they start (`cgroup` of lab.processes). `limit()` bounds what they hold in
+    memory; with `swap` off, in memory and swap together. Removed by `close()`, once it is empty.
+    """
+
+    def __init__(self, root=_ROOT):
+        self.path = None
+        self.version = 0
+        for parent, self.version in _parents(root):
+            with contextlib.suppress(OSError):
+                self._make(parent / f"{_PREFIX}{os.getpid()}")
+                return
+        raise paths.Missing(
+            "no memory control group can be made here: as root, or in a group of one's own"
+            " (systemd-run --scope -p Delegate=yes), with the memory controller enabled in it")
+
+    def _make(self, path):
+        path.mkdir()
+        self.path = path
+        if not self._file("usage").exists():
+            path.rmdir()
+            raise FileNotFoundError(path)
+
+    def _file(self, what):
+        names = {"usage": ("memory.usage_in_bytes", "memory.current"),
+                 "limit": ("memory.limit_in_bytes", "memory.max"),
+                 "oom": ("memory.oom_control", "memory.events")}
+        return self.path / names[what][self.version - 1]
+
+    def limit(self, count, swap=True):
+        """Bytes; needs root or a delegated group."""
+        try:
+            self._file("limit").write_text(str(count), encoding="ascii")
+            if not swap:
+                self._no_swap(count)
+        except OSError as error:
+            raise paths.Missing(f"the control group takes no limit: {error}") from None
+
+    def _no_swap(self, count):
+        if self.version == 2:
+            (self.path / "memory.swap.max").write_text("0", encoding="ascii")
+            return
+        both = self.path / "memory.memsw.limit_in_bytes"
+        if both.exists():
+            both.write_text(str(count), encoding="ascii")
+        else:  # A kernel that does not count swap: at least this group is not swapped.
+            (self.path / "memory.swappiness").write_text("0", encoding="ascii")
+
+    def usage_bytes(self):
+        """What its processes have charged to it and in memory, page cache of files included."""
+        return int(self._file("usage").read_text(encoding="ascii"))
+
+    def is_full(self):
+        """Whether the limit has been met, so that it is the likely cause of what fails."""
+        if self.version == 2:
+            return _keys(self.path / "memory.events").get("max", 0) > 0
+        return int((self.path / "memory.failcnt").read_text(encoding="ascii")) > 0
+
+    def swapped_bytes(self):
+        """What of it is in swap: of processes and of files in tmpfs alike."""
+        if self.version == 2:
+            return int((self.path / "memory.swap.current").read_text(encoding="ascii"))
+        return _keys(self.path / "memory.stat").get("total_swap", 0)
+
+    def oom_kills(self):
+        return _keys(self._file("oom")).get("oom_kill", 0)
+
+    def close(self):
+        """What is left in it is charged to the group above from then on."""
+        if self.path is not None:
+            with contextlib.suppress(OSError):  # A process is still in it.
+                self.path.rmdir()
+
+
+def why_not(directory):
+    """Why a group with a limit and swap behind it cannot be had here; empty if it can."""
+    try:
+        group = MemoryGroup()
+        with contextlib.closing(group), SwapFile(directory, 1 << 20):
+            group.limit(1 << 30)
+    except paths.Missing as error:
+        return str(error)
+    return ""
+
+
+def _keys(path):
+    pairs = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+    return {name: int(value) for name, value in pairs}
+
+
+def _parents(root):
+    """(directory, version of the hierarchy) in which a group may be made: our own, then the top."""
+    for line in pathlib.Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+        number, controllers, own = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            yield root / "memory" / own[1:], 1
+            yield root / "memory", 1
+        elif number == "0":
+            for top in (root, root / "unified"):
+                if (top / "cgroup.controllers").exists():
+                    yield top / own[1:], 2
+                    yield top, 2
+
+
+class SwapFile:
+    """A context manager: a file of its own in use for swap, off and deleted at the end.
+
+    Raises Missing, with the reason, where there can be none. Swap that is there already stays, and
+    is used first.
+    """
+
+    def __init__(self, directory, size_bytes):
+        self._path = pathlib.Path(directory) / f"{_PREFIX}{os.getpid()}.swap"
+        self._size_bytes = size_bytes
+        self._on = False
+
+    def __enter__(self):
+        _forget_stale(self._path.parent)
+        try:
+            with open(self._path, "wb", opener=_private) as file:
+                os.posix_fallocate(file.fileno(), 0, self._size_bytes)
+            _run("mkswap", self._path)
+            # Before it is on: an interrupt between the two must not leave it behind.
+            self._on = True
+            _run("swapon", self._path)
+        except BaseException as error:
+            self._close()
+            if isinstance(error, OSError):
+                raise paths.Missing(f"no swap file: {error}") from None
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self._close()
+
+    def _close(self):
+        with _undisturbed():
+            if self._on:
+                with contextlib.suppress(OSError):
+                    _run("swapoff", self._path)
+                self._on = False
+            self._path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _undisturbed():
+    """A second Ctrl-C waits: an interrupted swapoff would leave the file in use."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _private(path, flags):
+    return os.open(path, flags, 0o600)
+
+
+def _run(program, path):
+    done = subprocess.run([program, path], capture_output=True, text=True, check=False,
+                          env={**os.environ, "PATH": f"{os.environ.get('PATH')}:/usr/sbin:/sbin"},
+                          start_new_session=True)  # Ctrl-C is ours to answer.
+    if done.returncode != 0:
+        raise OSError(done.stderr.strip() or f"{program} failed")
+
+
+def _forget_stale(directory):
+    """Swap files of earlier runs here that were killed, so that they could not do it."""
+    for path in directory.glob(f"{_PREFIX}*.swap"):
+        pid = path.name.removeprefix(_PREFIX).removesuffix(".swap")
+        if not pathlib.Path("/proc", pid).exists():
+            with contextlib.suppress(OSError):
+                _run("swapoff", path)
+            path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 #ifndef TMEM_GUEST_H
 #define TMEM_GUEST_H
 
+#include <linux/errno.h>
 #include <linux/types.h>
 
 #include "core/client.h"
@@ -37,9 +38,21 @@ tmem_copy_function *tmem_copy_choose(const char **name);
 /* stats.c */
 int tmem_stats_create(struct tmem_client *client);
 
-/* cleancache.c, frontswap.c */
+/* cleancache.c, frontswap.c: only in a kernel with our patches */
+#ifdef CONFIG_TMEM_HOOKS
 int tmem_cleancache_start(struct tmem_client *client);
 int tmem_frontswap_start(struct tmem_client *client);
+#else
+static inline int tmem_cleancache_start(struct tmem_client *client)
+{
+	return -EOPNOTSUPP;
+}
+
+static inline int tmem_frontswap_start(struct tmem_client *client)
+{
+	return -EOPNOTSUPP;
+}
+#endif
 
 /* reporting.c */
 #ifdef CONFIG_PAGE_REPORTING

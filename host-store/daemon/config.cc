@@ -37,6 +37,7 @@ constexpr const char* kFooter =
     "share of the workers' time and of the memory.\n"
     "ram=FILE (QEMU's memory-backend-file, share=on) lets a guest on a socket give free memory\n"
     "back; ram-layout=pc or q35 is its -machine. By hypercall nothing is needed for that.\n"
+    "reports=off refuses what a guest reports free, whatever the doorbell.\n"
     "\n"
     "With --host-budget the limit is what guests leave: budget - what they have resident - a\n"
     "reserve. A guest is seen by cgroup=, else by ram=; one that cannot be seen counts with all\n"
@@ -218,7 +219,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
       ->required()
       ->type_name(
           "NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=L]]"
-          "[,memory=SIZE]");
+          "[,memory=SIZE][,reports=on|off]");
   const std::map<std::string, KvmTmemUse> uses = {
       {"auto", KvmTmemUse::kAuto}, {"required", KvmTmemUse::kRequired}, {"off", KvmTmemUse::kOff}};
   app.add_option("--kvm-tmem", config.kvm_tmem,

@@ -18,14 +18,17 @@ constexpr int kPiecesAtOnce = 8;
 
 std::unique_ptr<RamPuncher> MakePuncher(const Connection& connection, const RamConfig& ram,
                                         RamPuncher::Handlers handlers) {
-  if (ram.path.empty() || connection.peer.doorbell != "ivshmem") return nullptr;
+  if (ram.path.empty() || !ram.reports || connection.peer.doorbell != "ivshmem") return nullptr;
   // The worker that waits for the guest's rings is woken the same way.
   handlers.on_ready = [kick = connection.kick.get()] { (void)::eventfd_write(kick, 1); };
   return std::make_unique<RamPuncher>(ram, connection.peer.pid, std::move(handlers));
 }
 
-ChannelOptions WithSink(ChannelOptions options, ReportSink* sink) {
+// By hypercall the module knows the guest's memory without being told.
+ChannelOptions WithReports(ChannelOptions options, ReportSink* sink, const Connection& connection,
+                           const RamConfig& ram) {
   options.reports = sink;
+  options.module_reports = ram.reports && connection.peer.doorbell == "hypercall";
   return options;
 }
 
@@ -37,7 +40,7 @@ GuestPort::Session::Session(Store& store, GuestId id, Connection from,
     : connection(std::move(from)),
       puncher(MakePuncher(connection, ram, std::move(handlers))),
       channel(store, id, WindowView(connection.memory.data(), connection.geometry),
-              *connection.bell, WithSink(options, puncher.get())) {}
+              *connection.bell, WithReports(options, puncher.get(), connection, ram)) {}
 
 GuestPort::GuestPort(EventLoop& loop, Store& store, const Clock& clock, GuestPortOptions options,
                      PickWorker pick_worker)

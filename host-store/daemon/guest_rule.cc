@@ -21,7 +21,7 @@ constexpr std::size_t kMaxNameBytes = 48;
 
 constexpr std::string_view kForm =
     "want NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]"
-    "[,memory=SIZE]";
+    "[,memory=SIZE][,reports=on|off]";
 
 // The uid that means "none" in system calls.
 constexpr std::uint64_t kNoUid = UINT32_MAX;
@@ -86,6 +86,14 @@ Result<void> SetRam(std::string_view value, GuestConfig& config) {
   return Ok();
 }
 
+Result<void> SetReports(std::string_view value, GuestConfig& config) {
+  if (value != "on" && value != "off") {
+    return Invalid("reports=" + std::string(value) + ": want on or off");
+  }
+  config.ram.reports = value == "on";
+  return Ok();
+}
+
 Result<void> SetRamLayout(std::string_view value, GuestConfig& config) {
   const std::optional<RamLayout> layout = RamLayoutOfName(value);
   if (!layout) {
@@ -111,6 +119,7 @@ Result<void> SetOption(std::string_view name, std::string_view value, GuestConfi
   if (name == "uid") return SetUid(value, config);
   if (name == "cgroup") return SetCgroup(value, config);
   if (name == "weight") return SetWeight(value, config);
+  if (name == "reports") return SetReports(value, config);
   if (name == "ram") return SetRam(value, config);
   if (name == "ram-layout") return SetRamLayout(value, config);
   if (name == "memory") return SetMemory(value, config);

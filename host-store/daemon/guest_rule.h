@@ -37,8 +37,8 @@ struct GuestConfig {
   std::uint64_t memory_bytes = 0;  // how much memory it has; 0: not told
 };
 
-// NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]][,memory=SIZE].
-// Errors say what is wrong and what would do.
+// NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]][,memory=SIZE]
+// [,reports=on|off]. Errors say what is wrong and what would do.
 Result<GuestConfig> ParseGuest(std::string_view text);
 
 }  // namespace tmem

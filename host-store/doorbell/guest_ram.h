@@ -24,6 +24,7 @@ std::optional<RamLayout> RamLayoutOfName(std::string_view name);
 struct RamConfig {
   std::string path;  // of a file that QEMU maps shared; empty: not known, nothing is reported
   RamLayout layout = RamLayout::kPc;
+  bool reports = true;  // free memory may be reported, over either doorbell
 };
 
 struct FileRange {

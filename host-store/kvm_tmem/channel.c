@@ -72,6 +72,7 @@ static void free_parts(struct tmem_channel *channel)
 		eventfd_ctx_put(channel->kick);
 	vfree(channel->window);
 	kvfree(channel->frames);
+	kvfree(channel->punch);
 	kvfree(channel->lane[0].named);
 	kvfree(channel->lane[0].busy);
 	kfree(channel);
@@ -204,6 +205,7 @@ struct tmem_vm *vm_find_or_create(struct kvm *kvm)
 	if (!vm)
 		return NULL;
 	vm->kvm = kvm;
+	mutex_init(&vm->punching);
 	refcount_set(&vm->references, 1);
 	ratelimit_state_init(&vm->registrations, HZ, REGISTRATIONS_PER_S);
 	ratelimit_set_flags(&vm->registrations, RATELIMIT_MSG_ON_RELEASE); /* that is, no message */

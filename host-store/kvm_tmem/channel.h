@@ -14,6 +14,7 @@
  * Locks, outermost first:
  *   channel->host_lock, lane->lock  mutexes, held across copies from and to the guest; of a
  *                                   channel a task holds one at a time
+ *   vm->punching                    mutex, held across one system call; see punch.h
  *   table.lock                      spinlock in channel.c, taken with preemption off too
  *   channel->waits_lock             spinlock, nothing is taken under it
  * Waiting for the daemon is done with none of them held.
@@ -36,6 +37,7 @@
 #define TMEM_MAX_LANES (TMEM_MAX_KEY_LANES + 1)
 
 struct tmem_channel;
+struct tmem_punch;
 
 /* A VM that has registered once, until it ends. */
 struct tmem_vm {
@@ -47,6 +49,7 @@ struct tmem_vm {
 	bool gone; /* table.lock; the last channel ended, and not at the guest's wish */
 	unsigned int held; /* table.lock; channels that are not freed */
 	struct ratelimit_state registrations; /* table.lock */
+	struct mutex punching; /* held while a piece of a report is dropped */
 	refcount_t references; /* the table's and its channels' */
 	struct rcu_head rcu;
 };
@@ -107,6 +110,8 @@ struct tmem_channel {
 	/* Of a daemon that owes something; without a lock, since one that is wrong harms nobody. */
 	u64 heartbeat;
 	u64 heard_ns;
+
+	struct tmem_punch *punch; /* the control lane's lock; NULL before the first report */
 
 	spinlock_t waits_lock; /* guards lane[].waits and the heads' `guest_waits` */
 	unsigned int lanes; /* constant: key lanes and the control lane */

@@ -40,6 +40,9 @@
 	event(pages_out) \
 	event(descs_in) \
 	event(descs_out) \
+	event(reports) \
+	event(reports_refused) \
+	event(report_bytes) \
 	event(torn_down)
 
 enum tmem_count {

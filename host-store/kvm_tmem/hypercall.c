@@ -16,6 +16,7 @@
 #include "hypercall.h"
 #include "lane.h"
 #include "parts.h"
+#include "punch.h"
 #include "window.h"
 
 #define CREATE_TRACE_POINTS
@@ -290,6 +291,14 @@ static u64 call(struct tmem_entry *entry, struct tmem_channel *channel, u64 lane
 	return answer(TMEM_HC_OK);
 }
 
+/* A guest that is told that a channel is over has its reported pages back [R1]. */
+static u64 told(struct tmem_entry *entry, u64 result)
+{
+	if (result != answer(TMEM_HC_PENDING))
+		punch_barrier(vm_find(entry->vcpu->kvm));
+	return result;
+}
+
 static u64 with_channel(struct tmem_entry *entry,
 			u64 (*act)(struct tmem_entry *entry, struct tmem_channel *channel,
 				   u64 lanes))
@@ -301,10 +310,12 @@ static u64 with_channel(struct tmem_entry *entry,
 	if (entry->argument[1])
 		return hypercall_refuse(entry, TMEM_COUNT_refused_bad_argument);
 	channel = entry->vm ? vm_channel(entry->vm) : NULL;
-	if (!channel)
-		return hypercall_refuse(entry, entry->vm && READ_ONCE(entry->vm->gone) ?
-					TMEM_COUNT_refused_gone :
-					TMEM_COUNT_refused_not_registered);
+	if (!channel) {
+		result = hypercall_refuse(entry, entry->vm && READ_ONCE(entry->vm->gone) ?
+					  TMEM_COUNT_refused_gone :
+					  TMEM_COUNT_refused_not_registered);
+		return told(entry, result);
+	}
 	/* Lanes as answer_locked() left them. */
 	if (!smp_load_acquire(&channel->registered))
 		result = hypercall_refuse(entry, TMEM_COUNT_refused_not_registered);
@@ -313,7 +324,7 @@ static u64 with_channel(struct tmem_entry *entry,
 	else
 		result = act(entry, channel, lanes);
 	channel_put(channel);
-	return result;
+	return result == answer(TMEM_HC_OK) ? result : told(entry, result);
 }
 
 static u64 negotiate(struct tmem_entry *entry)
@@ -345,7 +356,7 @@ static u64 dispatch(struct tmem_entry *entry)
 		return negotiate(entry);
 	case TMEM_HC_REGISTER:
 		tmem_count(TMEM_COUNT_registers);
-		return hypercall_register(entry);
+		return told(entry, hypercall_register(entry));
 	case TMEM_HC_KICK:
 		tmem_count(TMEM_COUNT_kicks);
 		return with_channel(entry, kick);
@@ -354,7 +365,7 @@ static u64 dispatch(struct tmem_entry *entry)
 		return with_channel(entry, call);
 	case TMEM_HC_UNREGISTER:
 		tmem_count(TMEM_COUNT_unregisters);
-		return unregister(entry);
+		return told(entry, unregister(entry));
 	default:
 		return hypercall_refuse(entry, TMEM_COUNT_refused_bad_argument);
 	}

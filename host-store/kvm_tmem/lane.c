@@ -17,6 +17,7 @@
 #include "channel.h"
 #include "counters.h"
 #include "lane.h"
+#include "punch.h"
 #include "window.h"
 
 /* Descriptors between two looks at the clock: at most 128 KiB of payload. */
@@ -73,6 +74,21 @@ static int take_slot(struct tmem_entry *entry, struct tmem_channel *channel,
 	return 0;
 }
 
+/* The lane that comes after the key lanes. */
+static bool is_control(const struct tmem_channel *channel, const struct tmem_lane *lane)
+{
+	return lane == &channel->lane[channel->lanes - 1];
+}
+
+static int take_desc(struct tmem_entry *entry, struct tmem_channel *channel,
+		     struct tmem_lane *lane, struct tmem_desc *desc, u64 offset, u16 *named)
+{
+	if (is_control(channel, lane) &&
+	    (punch_is_active(channel) || READ_ONCE(desc->op) == TMEM_OP_REPORT))
+		return punch_report(entry, channel, lane, desc, offset, named);
+	return take_slot(entry, channel, lane, desc, named);
+}
+
 static int take_piece(struct tmem_entry *entry, struct tmem_channel *channel,
 		      struct tmem_lane *lane, u64 posted)
 {
@@ -85,7 +101,8 @@ static int take_piece(struct tmem_entry *entry, struct tmem_channel *channel,
 
 	error = window_read(entry, channel, offset, desc, count * sizeof(*desc));
 	for (i = 0; i < count && !error; i++) {
-		error = take_slot(entry, channel, lane, desc + i, lane->named + at + i);
+		error = take_desc(entry, channel, lane, desc + i, offset + i * sizeof(*desc),
+				  lane->named + at + i);
 		if (!error)
 			lane->taken++;
 	}
@@ -109,7 +126,15 @@ static int take_locked(struct tmem_entry *entry, struct tmem_channel *channel,
 		entry->took = true;
 	}
 	*left = *left || lane->taken != head.posted;
-	return error;
+	return error == -EAGAIN ? 0 : error;
+}
+
+/* -EBUSY: another vCPU drops what was reported, which takes its time; so it is asked again. */
+static int lock_lane(const struct tmem_channel *channel, struct tmem_lane *lane)
+{
+	if (is_control(channel, lane))
+		return mutex_trylock(&lane->lock) ? 0 : -EBUSY;
+	return mutex_lock_interruptible(&lane->lock) ? -EINTR : 0;
 }
 
 int lane_take(struct tmem_entry *entry, struct tmem_channel *channel, unsigned int number,
@@ -117,10 +142,12 @@ int lane_take(struct tmem_entry *entry, struct tmem_channel *channel, unsigned i
 {
 	struct tmem_lane *lane = &channel->lane[number];
 	u64 before;
-	int error;
+	int error = lock_lane(channel, lane);
 
-	if (mutex_lock_interruptible(&lane->lock))
-		return -EINTR;
+	if (error == -EBUSY)
+		*left = true;
+	if (error)
+		return error == -EBUSY ? 0 : error;
 	before = lane->taken;
 	error = take_locked(entry, channel, lane, left);
 	if (lane->taken != before) {
@@ -221,10 +248,10 @@ int lane_complete(struct tmem_entry *entry, struct tmem_channel *channel, unsign
 		  u64 done)
 {
 	struct tmem_lane *lane = &channel->lane[number];
-	int error = 0;
+	int error = lock_lane(channel, lane);
 
-	if (mutex_lock_interruptible(&lane->lock))
-		return -EINTR;
+	if (error)
+		return error == -EBUSY ? 0 : error;
 	/* Another vCPU may have come further. */
 	if ((s64)(done - lane->done) > 0) {
 		if (done - lane->done > lane->taken - lane->done)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tracepoints: kick, call, pending, refused. A VM is its number as the daemon sees it; 0: none. */
+/* Tracepoints: kick, call, pending, drop, refused. A VM is its number as the daemon sees it. */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM kvm_tmem
 
@@ -51,6 +51,25 @@ DEFINE_EVENT(kvm_tmem_wait, kvm_tmem_call,
 DEFINE_EVENT(kvm_tmem_wait, kvm_tmem_pending,
 	TP_PROTO(u64 vm, u64 lanes, u64 waited_ns),
 	TP_ARGS(vm, lanes, waited_ns)
+);
+
+TRACE_EVENT(kvm_tmem_drop,
+	TP_PROTO(u64 vm, u64 address, u64 bytes, u32 status),
+	TP_ARGS(vm, address, bytes, status),
+	TP_STRUCT__entry(
+		__field(u64, vm)
+		__field(u64, address)
+		__field(u64, bytes)
+		__field(u32, status)
+	),
+	TP_fast_assign(
+		__entry->vm = vm;
+		__entry->address = address;
+		__entry->bytes = bytes;
+		__entry->status = status;
+	),
+	TP_printk("vm %llu address %#llx bytes %#llx status %u", __entry->vm, __entry->address,
+		  __entry->bytes, __entry->status)
 );
 
 TRACE_EVENT(kvm_tmem_refused,

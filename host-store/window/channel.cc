@@ -16,7 +16,7 @@ constexpr std::uint64_t kPublishEvery = 8;
 constexpr std::uint64_t kRingEvery = 32;
 
 ChannelOptions WithReports(ChannelOptions options) {
-  if (options.reports != nullptr) options.features |= TMEM_FEATURE_REPORT;
+  if (options.reports != nullptr || options.module_reports) options.features |= TMEM_FEATURE_REPORT;
   return options;
 }
 
@@ -34,7 +34,7 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
   tmem_host_page& host = window_.host_page();
   StoreRelaxed(host.features_offered, tmem_u64{options_.features});
   StoreRelaxed(host.max_pools, tmem_u32{TMEM_MAX_POOLS});
-  if (options_.reports != nullptr) {
+  if ((options_.features & TMEM_FEATURE_REPORT) != 0) {
     StoreRelaxed(host.max_report_ranges, tmem_u32{TMEM_MAX_REPORT_RANGES});
   }
   StoreRelaxed(host.credits_target, tmem_u64{options_.credit_window});

@@ -30,6 +30,9 @@ struct ChannelOptions {
   std::uint64_t credit_window = 2048;
   // Where reports go; null: they are not offered. Outlives the channel.
   ReportSink* reports = nullptr;
+  // Reports are offered, and the host module, whose channel this is, has answered each before it
+  // comes here.
+  bool module_reports = false;
 };
 
 // The host side of one window.
@@ -161,6 +164,7 @@ class Channel {
   std::optional<Completion> Execute(std::uint32_t lane, const tmem_desc& desc, tmem_desc& entry);
   std::optional<Completion> BeginReport(const op::Report& report, tmem_desc& entry);
   std::optional<Completion> ContinueReport(tmem_desc& entry);
+  Completion CountReport(const op::ReportDone& report);
   void DropReport();
   std::optional<Completion> ContinueFlush(std::uint32_t lane);
   Completion Put(std::uint32_t lane, const op::Put& put);

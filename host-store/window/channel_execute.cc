@@ -31,8 +31,8 @@ void FillSlot(PageBuffer slot, std::uint64_t word) {
 std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tmem_desc& desc,
                                                     tmem_desc& entry) {
   const std::uint32_t key_lanes = window_.geometry().key_lanes;
-  const Operation operation =
-      Decode(desc, {lane, key_lanes, window_.lane(lane).slots(), features_});
+  const Operation operation = Decode(
+      desc, {lane, key_lanes, window_.lane(lane).slots(), features_, options_.module_reports});
   const LaneFilter filter{lane, key_lanes};
   const auto flush = [&](const FlushProgress& begun) {
     lanes_[lane].flush = LongFlush{desc, begun};
@@ -64,6 +64,8 @@ std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tm
           return ReturnCredits(checked);
         } else if constexpr (std::is_same_v<T, op::Report>) {
           return BeginReport(checked, entry);
+        } else if constexpr (std::is_same_v<T, op::ReportDone>) {
+          return CountReport(checked);
         } else {
           return Refuse(checked);
         }
@@ -196,6 +198,11 @@ std::optional<Channel::Completion> Channel::ContinueReport(tmem_desc& entry) {
   counters_.reported_bytes.Add(outcome.dropped_bytes);
   counters_.report_cpu_ns.Add(outcome.cpu_ns);
   return Completion{.status = outcome.status, .value = outcome.dropped_bytes};
+}
+
+Channel::Completion Channel::CountReport(const op::ReportDone& report) {
+  counters_.reported_bytes.Add(report.dropped_bytes);
+  return {.status = report.status, .value = report.dropped_bytes};
 }
 
 // Nobody is told: a channel that starts over, or ends, has nobody to tell.

@@ -91,7 +91,15 @@ Operation DecodePoolCreate(const tmem_desc& desc, const LaneContext& lane) {
   }
 }
 
+// The module lets no report of a guest pass as it is: it writes all fields anew.
+Operation DecodeReportDone(const tmem_desc& desc) {
+  const bool answered = desc.state == TMEM_REPORT_ANSWERED || desc.state == TMEM_REPORT_WITHDRAWN;
+  if (!answered || desc.tag > TMEM_STATUS_BAD_RANGE) return Refuse(TMEM_STATUS_BAD_FIELD);
+  return op::ReportDone{static_cast<tmem_status>(desc.tag), desc.value};
+}
+
 Operation DecodeReport(const tmem_desc& desc, const LaneContext& lane) {
+  if (lane.module_reports) return DecodeReportDone(desc);
   if (!Chosen(lane, TMEM_FEATURE_REPORT)) return Refuse(TMEM_STATUS_UNSUPPORTED);
   // Withdrawn may be what the copy says already; which it is, the compare-and-swap decides.
   const bool posted = desc.state == TMEM_REPORT_POSTED || desc.state == TMEM_REPORT_WITHDRAWN;

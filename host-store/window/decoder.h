@@ -55,6 +55,11 @@ struct Report {
   std::uint32_t slot;
   std::uint32_t ranges;
 };
+// That the host module has answered already: only to be counted.
+struct ReportDone {
+  tmem_status status;
+  std::uint64_t dropped_bytes;
+};
 // Nothing is done but this: `status` is answered, and if `gone` is set the page under that key is
 // removed first, because a put of it was dropped (P2).
 struct Refused {
@@ -66,14 +71,15 @@ struct Refused {
 
 using Operation = std::variant<op::Nop, op::Put, op::PutFilled, op::Get, op::Flush, op::FlushObject,
                                op::FlushPool, op::PoolCreate, op::PoolDestroy, op::CreditReturn,
-                               op::Report, op::Refused>;
+                               op::Report, op::ReportDone, op::Refused>;
 
 // The lane that a descriptor came through, and what its guest has chosen.
 struct LaneContext {
   std::uint32_t lane;
-  std::uint32_t key_lanes;  // lane == key_lanes: the control lane
-  std::uint32_t slots;      // of this lane
-  std::uint64_t features;   // chosen at registration
+  std::uint32_t key_lanes;      // lane == key_lanes: the control lane
+  std::uint32_t slots;          // of this lane
+  std::uint64_t features;       // chosen at registration
+  bool module_reports = false;  // every report has gone through the host module
 };
 
 // A pure function of its arguments; `desc` is the host's own copy. Every field is checked (X1), the

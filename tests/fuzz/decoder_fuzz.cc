@@ -35,9 +35,10 @@ struct Checker {
 
   template <typename T>
   void operator()(const T& checked) const {
-    constexpr bool kIsControl =
-        std::is_same_v<T, op::PoolCreate> || std::is_same_v<T, op::PoolDestroy> ||
-        std::is_same_v<T, op::CreditReturn> || std::is_same_v<T, op::Report>;
+    constexpr bool kIsControl = std::is_same_v<T, op::PoolCreate> ||
+                                std::is_same_v<T, op::PoolDestroy> ||
+                                std::is_same_v<T, op::CreditReturn> ||
+                                std::is_same_v<T, op::Report> || std::is_same_v<T, op::ReportDone>;
     constexpr bool kIsEither = std::is_same_v<T, op::Nop> || std::is_same_v<T, op::Refused>;
     if constexpr (!kIsEither) Require((lane.lane == kKeyLanes) == kIsControl);
     if constexpr (!std::is_same_v<T, op::Refused>) Require(desc.status == 0);

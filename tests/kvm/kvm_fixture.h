@@ -100,8 +100,11 @@ class KvmGuestTest : public KvmModuleTest {
   }
 
   // Registers the guest; null, and the test has failed, if that does not end well.
-  std::unique_ptr<DoubleChannel> Connect(WindowGuest& guest) {
-    guest.PrepareRegistration();
+  std::unique_ptr<DoubleChannel> Connect(WindowGuest& guest,
+                                         std::uint64_t features = TMEM_FEATURE_EPHEMERAL |
+                                                                  TMEM_FEATURE_PERSISTENT |
+                                                                  TMEM_FEATURE_FILL) {
+    guest.PrepareRegistration(features);
     std::optional<kvm_tmem_guest> waiting;
     // It waits where the VM's former channels are not freed yet.
     for (int i = 0; !waiting && i < 1000; ++i) {

@@ -47,6 +47,7 @@ class Options:
     machine: str = "pc"
     extra: tuple = ()  # more of QEMU's arguments
     cgroups: tuple = ()  # that QEMU runs in, besides the doorbell's
+    modules: tuple = ()  # files that are loaded at boot, with the kernel's command line
     snapshots: bool = False  # save() and load() work: its disks and window can be saved
     label: str = ""  # what its QEMU calls itself, if not by the guest's name
     incoming: pathlib.Path | None = None  # goes on from this file of migrate_to(); does not boot
@@ -186,7 +187,8 @@ class Guest(processes.Supervised):
                      "-cpu", "max" if accel == "tcg" else "host",
                      "-smp", options.cpus, "-m", self._memory(),
                      "-kernel", kernel,
-                     "-initrd", initramfs.build(options.programs, options.installed),
+                     "-initrd", initramfs.build(options.programs, options.installed,
+                                                options.modules),
                      "-append", append,
                      "-chardev", f"file,id=console,path={self.console_path}",
                      "-serial", "chardev:console",

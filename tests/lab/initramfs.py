@@ -71,10 +71,11 @@ def installed_program(name):
             **{path[1:]: pathlib.Path(path).read_bytes() for path in libraries}}
 
 
-def build(programs=("workload",), installed=()):
+def build(programs=("workload",), installed=(), more_modules=()):
     """Path of the guests' uncompressed initramfs, made anew only when something in it changed.
 
-    `programs` are ours, `installed` are names of programs that this machine has.
+    `programs` are ours, `installed` are names of programs that this machine has, `more_modules`
+    are loaded at boot.
     """
     files = {f"bin/{program}": compile_program(program).read_bytes() for program in programs}
     for name in installed:
@@ -82,6 +83,8 @@ def build(programs=("workload",), installed=()):
     # For a kernel with modules: a directory whose *.ko init loads in the order of their names.
     modules = os.environ.get("TMEM_LAB_MODULES")
     for module in sorted(pathlib.Path(modules).glob("*.ko")) if modules else []:
+        files[f"modules/{module.name}"] = module.read_bytes()
+    for module in more_modules:
         files[f"modules/{module.name}"] = module.read_bytes()
     directories = dict.fromkeys(["bin", "dev", "proc", "sys", "tmp", "mnt", "modules"])
     for file in files:

@@ -164,8 +164,7 @@ static int request_by_hypercall(struct tmem_client *client, u64 features)
 static int ask_by_hypercall(struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;
-	/* Reports are for hosts that know this guest's RAM, which none does over this doorbell. */
-	int error = request_by_hypercall(client, ~TMEM_FEATURE_REPORT);
+	int error = request_by_hypercall(client, ~0ULL);
 
 	if (error == -EPERM && tmem_read(&host->register_status) == TMEM_STATUS_UNSUPPORTED)
 		error = request_by_hypercall(client, tmem_read(&host->features_offered));

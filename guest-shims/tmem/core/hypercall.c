@@ -22,9 +22,11 @@ static void follow_notices(struct tmem_client *client)
 }
 
 /* The registration that this hypercall was made in is over; a later one is not concerned. */
-static void lose(struct tmem_client *client, u64 registration)
+static void lose(struct tmem_client *client, u64 registration, u32 answer)
 {
-	tmem_store_release(&client->gone, registration);
+	/* Of the others one does not know whether the host is still at work. */
+	if (answer == TMEM_HC_GONE || answer == TMEM_HC_NOT_REGISTERED)
+		tmem_store_release(&client->gone, registration);
 	if (!tmem_compare_swap(&client->ready, registration, 0))
 		return;
 	tmem_count(client, TMEM_COUNT_channels_lost);
@@ -62,7 +64,7 @@ u32 tmem_hypercall(struct tmem_client *client, enum tmem_hypercall operation, u6
 	if (answer == TMEM_HC_OK || answer == TMEM_HC_PENDING)
 		follow_notices(client);
 	else
-		lose(client, registration);
+		lose(client, registration, answer);
 	return answer;
 }
 

@@ -9,6 +9,7 @@ import time
 
 from lab import disks
 from lab import guest as lab_guest
+from lab import host_module, stock
 from lab.case import SWITCH, Failed, expect, expect_no_wrong
 
 MIB = disks.MIB
@@ -183,7 +184,39 @@ def report_beside_balloon(context):
         expect(guest.run(f"echo 1 > {SWITCH}reporting", check=False) != "", "no error")
 
 
+def _stock(context, ram, append=""):
+    """A guest with Debian's own kernel and our module, which can only report there."""
+    return _guest(context, ram, append, kernel=stock.kernel().vmlinux,
+                  modules=(host_module.build_for_stock_guest(),), memory_mib=448)
+
+
+def report_stock_kernel(context):
+    """Debian's kernel without a patch of ours: freed memory comes back, with init_on_free too."""
+    notes = []
+    for append in ["", "init_on_free=1"]:
+        with _ram_file(context) as ram:
+            _, guest = _stock(context, ram, append)
+            _hog(guest, 160, context.seed)
+            full = _resident_mib(ram)
+            _wait(lambda floor=full - 100, file=ram: _resident_mib(file) < floor,
+                  lambda now=guest: f"{full:.0f} MiB and not less; {now.counters()}")
+            expect_no_wrong(guest.workload(
+                f"churn seconds=10 bytes={100 * MIB} seed={context.seed}"), "churn")
+            notes.append(f"{full:.0f} -> {_resident_mib(ram):.0f} MiB")
+    return ", ".join(notes)
+
+
+def report_poison(context):
+    """A guest that poisons its free pages must not have them dropped, and says so (R3)."""
+    with _ram_file(context) as ram:
+        _, guest = _stock(context, ram, "page_poison=1")
+        expect("free pages are poisoned" in guest.run("dmesg"), guest.run("dmesg | grep tmem"))
+        _hog(guest, 100, context.seed)
+        time.sleep(4)
+        expect(guest.counters()["reports"] == 0, "it reports all the same")
+
+
 CASES = {case.__name__: case for case in [
     report_returns_memory, report_switch, report_stamps,
     report_stamps_find_the_fault, report_refused, report_locked,
-    report_beside_balloon]}
+    report_beside_balloon, report_stock_kernel, report_poison]}

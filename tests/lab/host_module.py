@@ -8,12 +8,17 @@ import shutil
 import subprocess
 import tempfile
 
-from lab import host_kernel, paths
+from lab import host_kernel, paths, stock
 
 
 def build():
     """Path of kvm_tmem.ko for the kernel of the lab's host."""
     return _build(host_kernel.kernel(), paths.ROOT / "host-store" / "kvm_tmem", "kvm_tmem", [])
+
+
+def build_for_stock_guest():
+    """Path of tmem.ko for Debian's stock kernel: free-page reporting, no patch of ours."""
+    return _build(stock.kernel(), paths.ROOT / "guest-shims" / "tmem", "tmem", ["CONFIG_TMEM=m"])
 
 
 def _build(kernel, sources, name, variables):

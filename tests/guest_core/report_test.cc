@@ -200,8 +200,12 @@ TEST_F(Report, FaultReturnsBeforeTheHostHasAnswered) {
   host_->Stop();
   const std::uint64_t at = host_->head(2).posted;
   EXPECT_EQ(Do(), -ETIMEDOUT);
-  tmem_fault_now = TMEM_FAULT_NONE;
   EXPECT_EQ(StateNow(at), TMEM_REPORT_POSTED) << "the host can still take it";
+  host_->Start();
+  EXPECT_EQ(host_->executed(TMEM_OP_REPORT), 0u);
+  EXPECT_EQ(Do(), -ETIMEDOUT);
+  tmem_fault_now = TMEM_FAULT_NONE;
+  EXPECT_EQ(host_->executed(TMEM_OP_REPORT), 1u) << "the first one, when the second came";
 }
 
 }  // namespace

@@ -11,6 +11,9 @@ u32 tmem_fault_now;
 u32 tmem_fault_on_cpu;
 #endif
 
+/* A host that drops what is reported late needs a few calls, or milliseconds, for it. */
+#define LATE_REPORT_LOOKS 200U
+
 /* The swap area whose flush is held back, and one; and how many stores it has had since. */
 static u64 held_area;
 static u64 held_stores;
@@ -145,6 +148,38 @@ void tmem_fault_late_area_flush(struct tmem_client *client, u32 number)
 		return;
 	tmem_write(&held_area, 0ULL);
 	tmem_swap_flush_area(client, number, true);
+}
+
+/**
+ * tmem_fault_late_report - hand over the report that has returned already, and see it done
+ * @client: client
+ * @lane: control lane
+ *
+ * Its pages have been free for others since then.
+ */
+void tmem_fault_late_report(struct tmem_client *client, struct tmem_lane *lane)
+{
+	u32 pendings = 0;
+	u32 looks;
+
+	if (!tmem_fault(TMEM_FAULT_REPORT_RETURNS_EARLY))
+		return;
+	for (looks = 0; looks < LATE_REPORT_LOOKS; looks++) {
+		unsigned long flags = tmem_lock(&lane->lock);
+		bool over;
+
+		tmem_reap(client, lane);
+		tmem_announce(client, lane);
+		over = lane->posted == lane->reaped;
+		tmem_client_unlock(client, lane, flags);
+		if (over)
+			return;
+		if (tmem_by_hypercall(client))
+			tmem_hypercall(client, TMEM_HC_CALL, 1ULL << lane->number, TMEM_KICK_OTHER);
+		else
+			tmem_client_ring(client, TMEM_KICK_OTHER);
+		tmem_pause(client, &pendings);
+	}
 }
 
 /**

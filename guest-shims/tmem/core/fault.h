@@ -48,7 +48,7 @@ struct tmem_lane;
 	X(GET_OVER_BUFFERS, 13, "get-over-buffers")                                               \
 	/* A new pool has the very handle of the one that had its number, which lives on (K3). */ \
 	X(HANDLE_WITHOUT_GENERATION, 14, "handle-without-generation")                             \
-	/* A report returns at once, whether the host has taken it or not (R1). */                \
+	/* A report returns at once; the host hears of it when the next one comes (R1). */        \
 	X(REPORT_RETURNS_EARLY, 15, "report-returns-early")
 
 enum tmem_fault {
@@ -134,6 +134,7 @@ void tmem_fault_forget_tail(struct tmem_client *client, u32 area, u64 slot, u64 
 u32 tmem_fault_lane(const struct tmem_client *client, u64 handle, u32 lane);
 bool tmem_fault_hold_area_flush(u32 area);
 void tmem_fault_late_area_flush(struct tmem_client *client, u32 area);
+void tmem_fault_late_report(struct tmem_client *client, struct tmem_lane *lane);
 u64 tmem_fault_other_handle(struct tmem_client *client, const struct tmem_lane *lane,
 			    const struct tmem_key *key, u64 handle);
 
@@ -148,6 +149,7 @@ bool tmem_inject_late_get(void);
 #define tmem_fault_delay_us() 0U
 #define tmem_fault_hold_area_flush(area) false
 #define tmem_fault_late_area_flush(client, area) do { } while (0)
+#define tmem_fault_late_report(client, lane) do { } while (0)
 #define tmem_fault_forget_tail(client, area, slot, count) do { } while (0)
 #define tmem_fault_other_handle(client, lane, key, handle) (handle)
 #define tmem_inject_failed_load() false

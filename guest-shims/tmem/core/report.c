@@ -290,6 +290,7 @@ int tmem_report(struct tmem_client *client, struct tmem_report_range *ranges, u3
 	if (!tmem_may_report(client) || !count || count > TMEM_MAX_REPORT_RANGES ||
 	    count > tmem_read(&client->window.header->host.max_report_ranges))
 		return -EOPNOTSUPP;
+	tmem_fault_late_report(client, reporting.lane);
 	reporting.resets = tmem_read(&client->resets);
 	error = stage(&reporting, ranges, count);
 	if (error) {
@@ -298,11 +299,11 @@ int tmem_report(struct tmem_client *client, struct tmem_report_range *ranges, u3
 		return error;
 	}
 	tmem_count(client, TMEM_COUNT_reports);
-	tmem_batch_hand_over(client, &reporting.batch, TMEM_KICK_OTHER);
 	if (tmem_fault(TMEM_FAULT_REPORT_RETURNS_EARLY)) {
 		let_go(&reporting);
 		return -ETIMEDOUT;
 	}
+	tmem_batch_hand_over(client, &reporting.batch, TMEM_KICK_OTHER);
 	if (wait(&reporting)) {
 		tmem_count(client, TMEM_COUNT_reports_withdrawn);
 		error = -ETIMEDOUT;

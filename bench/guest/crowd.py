@@ -9,7 +9,7 @@ import re
 import tempfile
 import time
 
-from guest import measure, sampler
+from guest import measure, memory_group, sampler
 from lab import doorbells
 from lab import guest as lab_guest
 from lab import host as lab_host
@@ -64,11 +64,13 @@ class Crowd:
         self._host = None
         self._stack = contextlib.ExitStack()
         self._directory = None
-        self._rams = [_RAM_DIRECTORY / f"tmem-bench-{os.getpid()}-{number}"
+        self._rams = [_RAM_DIRECTORY / f"{memory_group.PREFIX}{os.getpid()}-{number}"
                       for number in range(setup.guests)]
         self._sampler = sampler.MemorySampler(_SAMPLE_S, self._sources())
 
     def __enter__(self):
+        for stale in memory_group.forgotten(_RAM_DIRECTORY, f"{memory_group.PREFIX}*"):
+            stale.unlink(missing_ok=True)
         with self._stack:
             self._directory = pathlib.Path(self._stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="tmem-crowd-")))

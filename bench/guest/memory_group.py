@@ -4,13 +4,14 @@
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 
 from lab import paths
 
 _ROOT = pathlib.Path("/sys/fs/cgroup")
-_PREFIX = "tmem-bench-"
+PREFIX = "tmem-bench-"
 
 
 class MemoryGroup:
@@ -25,13 +26,16 @@ class MemoryGroup:
         self.version = 0
         for parent, self.version in _parents(root):
             with contextlib.suppress(OSError):
-                self._make(parent / f"{_PREFIX}{os.getpid()}")
+                self._make(parent / f"{PREFIX}{os.getpid()}")
                 return
         raise paths.Missing(
             "no memory control group can be made here: as root, or in a group of one's own"
             " (systemd-run --scope -p Delegate=yes), with the memory controller enabled in it")
 
     def _make(self, path):
+        for stale in forgotten(path.parent, f"{PREFIX}*"):
+            with contextlib.suppress(OSError):
+                stale.rmdir()
         path.mkdir()
         self.path = path
         if not self._file("usage").exists():
@@ -127,12 +131,15 @@ class SwapFile:
     """
 
     def __init__(self, directory, size_bytes):
-        self._path = pathlib.Path(directory) / f"{_PREFIX}{os.getpid()}.swap"
+        self._path = pathlib.Path(directory) / f"{PREFIX}{os.getpid()}.swap"
         self._size_bytes = size_bytes
         self._on = False
 
     def __enter__(self):
-        _forget_stale(self._path.parent)
+        for stale in forgotten(self._path.parent, f"{PREFIX}*.swap"):
+            with contextlib.suppress(OSError):
+                _run("swapoff", stale)
+            stale.unlink(missing_ok=True)
         try:
             with open(self._path, "wb", opener=_private) as file:
                 os.posix_fallocate(file.fileno(), 0, self._size_bytes)
@@ -181,11 +188,9 @@ def _run(program, path):
         raise OSError(done.stderr.strip() or f"{program} failed")
 
 
-def _forget_stale(directory):
-    """Swap files of earlier runs here that were killed, so that they could not do it."""
-    for path in directory.glob(f"{_PREFIX}*.swap"):
-        pid = path.name.removeprefix(_PREFIX).removesuffix(".swap")
-        if not pathlib.Path("/proc", pid).exists():
-            with contextlib.suppress(OSError):
-                _run("swapoff", path)
-            path.unlink(missing_ok=True)
+def forgotten(directory, pattern):
+    """What earlier runs have left here, because they were killed: named PREFIX, pid, anything."""
+    for path in directory.glob(pattern):
+        pid = re.match(r"\d+", path.name.removeprefix(PREFIX))
+        if pid and not pathlib.Path("/proc", pid.group()).exists():
+            yield path

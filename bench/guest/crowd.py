@@ -21,7 +21,6 @@ _SAMPLE_S = 0.5
 _BALLOON = ("-device", "virtio-balloon-pci,free-page-reporting=on")
 # Nothing is put into the pool in these workloads.
 _POOL_MIB = 32
-_RAM_DIRECTORY = pathlib.Path("/dev/shm")
 
 
 @dataclasses.dataclass
@@ -64,13 +63,12 @@ class Crowd:
         self._host = None
         self._stack = contextlib.ExitStack()
         self._directory = None
-        self._rams = [_RAM_DIRECTORY / f"{memory_group.PREFIX}{os.getpid()}-{number}"
+        self._rams = [memory_group.RAM_DIRECTORY / f"{memory_group.PREFIX}{os.getpid()}-{number}"
                       for number in range(setup.guests)]
         self._sampler = sampler.MemorySampler(_SAMPLE_S, self._sources())
 
     def __enter__(self):
-        for stale in memory_group.forgotten(_RAM_DIRECTORY, f"{memory_group.PREFIX}*"):
-            stale.unlink(missing_ok=True)
+        memory_group.forget_ram()
         with self._stack:
             self._directory = pathlib.Path(self._stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="tmem-crowd-")))

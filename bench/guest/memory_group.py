@@ -7,11 +7,13 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 
 from lab import paths
 
 _ROOT = pathlib.Path("/sys/fs/cgroup")
 PREFIX = "tmem-bench-"
+RAM_DIRECTORY = pathlib.Path("/dev/shm")
 
 
 class MemoryGroup:
@@ -136,10 +138,9 @@ class SwapFile:
         self._on = False
 
     def __enter__(self):
+        forget_ram()  # Or their limit would not let them come back from swap.
         for stale in forgotten(self._path.parent, f"{PREFIX}*.swap"):
-            with contextlib.suppress(OSError):
-                _run("swapoff", stale)
-            stale.unlink(missing_ok=True)
+            _take_away(stale)
         try:
             with open(self._path, "wb", opener=_private) as file:
                 os.posix_fallocate(file.fileno(), 0, self._size_bytes)
@@ -160,10 +161,10 @@ class SwapFile:
     def _close(self):
         with _undisturbed():
             if self._on:
-                with contextlib.suppress(OSError):
-                    _run("swapoff", self._path)
+                _take_away(self._path)
                 self._on = False
-            self._path.unlink(missing_ok=True)
+            else:
+                self._path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -186,6 +187,22 @@ def _run(program, path):
                           start_new_session=True)  # Ctrl-C is ours to answer.
     if done.returncode != 0:
         raise OSError(done.stderr.strip() or f"{program} failed")
+
+
+def _take_away(path):
+    try:
+        _run("swapoff", path)
+    except OSError as error:
+        if str(path) in pathlib.Path("/proc/swaps").read_text(encoding="ascii"):
+            print(f"{path} is still in use for swap: {error}", file=sys.stderr)
+            return
+    path.unlink(missing_ok=True)
+
+
+def forget_ram():
+    """RAM files of runs that were killed."""
+    for stale in forgotten(RAM_DIRECTORY, f"{PREFIX}*"):
+        stale.unlink(missing_ok=True)
 
 
 def forgotten(directory, pattern):

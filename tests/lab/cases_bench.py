@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Short forms of workloads of bench/: what they count, not what they measure, is held here."""
 
+import os
+import pathlib
+import signal
+import subprocess
 import sys
+import time
 
-from lab import doorbells, paths, progress
-from lab.case import expect
+from lab import doorbells, paths, processes, progress
+from lab.case import Skipped, expect
 
 sys.path.insert(0, str(paths.ROOT / "bench"))
 
-from guest import choice, measure, random_reads, session, targets, tree  # noqa: E402
+from guest import (choice, crowd, measure, memory_group, random_reads, session,  # noqa: E402
+                   targets, tree)
+
+_STEP_S = 8  # reports come 2 s after memory was freed
 
 
 def _tmem_run(context, module):
@@ -65,5 +73,67 @@ def demo_takes_what_works(_):
     return str(taken)
 
 
+def memhog_gives_back(_):
+    """Two guests in which memhog has run hold no more of the host than before, and little more
+    than one that has not."""
+    setup = crowd.Setup(workload="memhog", variant="tmem", guests=2, guest_mib=192,
+                        workload_bytes=crowd.hog_bytes(192), budget_mib=0, setting="room")
+    with crowd.Crowd(setup, progress.Silent()) as guests:
+        for number in range(2):
+            guests.add_guest()
+            guests.wait(_STEP_S, "")
+            guests.step("booted")
+            guests.memhog(number)
+            guests.wait(_STEP_S, "")
+            guests.step("done")
+        run = guests.result()
+    expect(not run["console_trouble"], f"console: {run['console_trouble']}")
+    resident_mib = [step["host_resident_bytes"] >> 20 for step in run["steps"]]
+    for before, after in zip(resident_mib[::2], resident_mib[1::2]):
+        expect(after < before + (setup.workload_bytes >> 20) // 4, f"MiB: {resident_mib}")
+    peak_mib = max(one["bytes"] for one in run["series"] if one["name"] == "total") >> 20
+    expect(peak_mib > resident_mib[-1] + 64, f"MiB: {resident_mib}, at most {peak_mib}")
+    return f"{' / '.join(map(str, resident_mib))} MiB, at most {peak_mib}"
+
+
+def memhog_interrupted(context):
+    """Ctrl-C in the midst of it: swap, control group and RAM files are gone."""
+    reason = memory_group.why_not(context.directory)
+    if reason:
+        raise Skipped(reason)
+    command = [sys.executable, str(paths.ROOT / "bench" / "guest-bench"), "memhog", "--quick",
+               "--only", "budget, off"]
+    with open(context.directory / "log", "wb") as log:
+        # A shell that runs us in the background has us ignore it.
+        bench = subprocess.Popen(
+            command, stdout=log, stderr=log,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            env={**os.environ, "TMEM_BENCH_OUT": str(context.directory)})
+    try:
+        deadline = time.monotonic() + 60
+        while not _left_by(bench.pid)["RAM"] and time.monotonic() < deadline:
+            time.sleep(0.2)
+        there = _left_by(bench.pid)
+        bench.send_signal(signal.SIGINT)
+        code = bench.wait(60)
+    finally:
+        processes.stop(bench, wait_s=60)
+    text = (context.directory / "log").read_text(encoding="utf-8", errors="replace")
+    expect(all(there.values()), f"never there: {there}\n{text}")
+    expect(code == 130, f"exit code {code}\n{text}")
+    left = _left_by(bench.pid)
+    expect(not any(left.values()), f"left: {left}\n{text}")
+
+
+def _left_by(pid):
+    """Where a measurement of this process shows on the host."""
+    name = f"{memory_group.PREFIX}{pid}"
+    swaps = pathlib.Path("/proc/swaps").read_text(encoding="ascii")
+    return {"swap": f"{name}.swap" in swaps,
+            "RAM": bool(list(pathlib.Path("/dev/shm").glob(f"{name}-*"))),
+            "group": any(name in path for path, _, _ in os.walk("/sys/fs/cgroup"))}
+
+
 CASES = {case.__name__: case for case in [many_small_files, random_reads_hit,
-                                          demo_takes_what_works]}
+                                          demo_takes_what_works, memhog_gives_back,
+                                          memhog_interrupted]}

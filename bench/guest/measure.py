@@ -66,6 +66,9 @@ class Options:
     file_mib: int | None = None
     append: str = ""  # more of the guest's command line, with tmem
     only: str | None = None  # of figures and doorbells: runs with this in their title
+    vcpus: int | None = None  # of overhead; None: 1 and 2
+    pairs: int | None = None  # of overhead
+    mib: int | None = None  # of report-cost: how much is given back
     demo: bool = False  # only one rate of the disk, only off and tmem, no huge pages
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables for people from the JSON of a report."""
 
-from guest import compare, crowd_figures, targets
+from guest import compare, costs, crowd_figures, targets
 
 MIB = 1 << 20
 
@@ -88,6 +88,9 @@ _COLUMNS = {
     ],
     "memhog": crowd_figures.MEMHOG_COLUMNS,
     "fit": crowd_figures.FIT_COLUMNS,
+    "overhead": costs.OVERHEAD_COLUMNS,
+    "migrate": costs.MIGRATE_COLUMNS,
+    "report-cost": costs.REPORT_COST_COLUMNS,
 }
 
 
@@ -131,7 +134,9 @@ def align(heads, rows):
 
 def _describe(report, runs):
     first, machine = runs[0], report["machine"]
-    what = {"swap": "memory hog", "tree": "tree", "memhog": "memhog", "fit": "memhog"}
+    what = {"swap": "memory hog", "tree": "tree", "memhog": "memhog", "fit": "memhog",
+            "overhead": "fault loops", "migrate": "memory used",
+            "report-cost": "memory given back"}
     what = what.get(first["workload"], "file")
     return (f"{first['workload']}: guest of {first['guest_mib']} MiB, {first['cpus']} vCPU, "
             f"{what} of {first['workload_bytes'] // MIB} MiB; "

@@ -270,7 +270,10 @@ def _elsewhere(module, name):
 _OF_WORKLOAD = {"streaming": _streaming, "swap": _swap, "random": _random, "tree": _tree,
                 "never-put": _never_put,
                 "memhog": _elsewhere("guest.crowd_figures", "memhog"),
-                "fit": _elsewhere("guest.crowd_figures", "fit")}
+                "fit": _elsewhere("guest.crowd_figures", "fit"),
+                "overhead": _elsewhere("guest.costs", "overhead"),
+                "migrate": _elsewhere("guest.costs", "migrate"),
+                "report-cost": _elsewhere("guest.costs", "report_cost")}
 
 
 def figures(runs):

@@ -44,6 +44,7 @@ class Options:
     reboots: bool = False  # a reset boots it again, rather than ending it
     ram_file: pathlib.Path | None = None  # in tmpfs, made by QEMU; its RAM
     ram_shared: bool = True
+    ram_align: str = ""  # of its addresses in QEMU; 2M: huge pages of the file can be mapped
     machine: str = "pc"
     extra: tuple = ()  # more of QEMU's arguments
     cgroups: tuple = ()  # that QEMU runs in, besides the doorbell's
@@ -200,8 +201,9 @@ class Guest(processes.Supervised):
             arguments += ["-incoming", f"exec:cat {options.incoming}"]
         if options.ram_file:
             shared = "on" if options.ram_shared else "off"
+            align = f",align={options.ram_align}" if options.ram_align else ""
             arguments += ["-object", f"memory-backend-file,id=ram,size={options.memory_mib}M,"
-                          f"mem-path={options.ram_file},share={shared}",
+                          f"mem-path={options.ram_file},share={shared}{align}",
                           "-machine", "memory-backend=ram"]
         arguments += options.extra
         if not options.reboots:
@@ -353,6 +355,18 @@ class Guest(processes.Supervised):
         self._monitor("migrate-set-parameters", **{"downtime-limit": 2000})
         self._monitor("migrate", uri=f"exec:cat > {path}")
         self._await_status("query-migrate", "completed", ("", "setup", "active", "device"))
+
+    def migrate_without_bound(self):
+        """As fast as the machine can, rather than QEMU's 128 MiB a second."""
+        self._monitor("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
+
+    def balloon(self, size_bytes):
+        """What virtio-balloon is to leave the guest; it takes its time."""
+        self._monitor("balloon", value=size_bytes)
+
+    def balloon_bytes(self):
+        """What it leaves the guest now."""
+        return self._monitor("query-balloon")["actual"]
 
     def plug(self, mib):
         """Memory more, of its spare_mib."""

@@ -7,8 +7,10 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "compress/page.h"
 #include "host-store/doorbell/test_directory.h"
 #include "host-store/doorbell/test_ivshmem_client.h"
 #include "host-store/doorbell/unix_socket.h"
@@ -222,6 +224,20 @@ TEST_F(DaemonEndToEnd, ExitCodesAndErrorsSayWhatToDo) {
   EXPECT_THAT(no_daemon.output, HasSubstr("no tmemd serves"));
   EXPECT_EQ(RunProgram({TMEM_TMEMCTL}).exit_code, 2);
   EXPECT_THAT(RunProgram({TMEM_TMEMD, "--version"}).output, HasSubstr("ABI version 1"));
+}
+
+TEST_F(DaemonEndToEnd, AnEstimateNeedsNoDaemon) {
+  const std::string image = directory_.path() + "/image";
+  std::ofstream(image) << std::string(2 * kPageBytes, 'x');
+  const Finished good = RunProgram({TMEM_TMEMCTL, "estimate", "--json", image});
+  EXPECT_EQ(good.exit_code, 0) << good.output;
+  EXPECT_EQ(nlohmann::json::parse(good.output)["same_filled_pages"], 2);
+  EXPECT_THAT(RunProgram({TMEM_TMEMCTL, "estimate", image}).output,
+              HasSubstr("same-filled  2 (100.0 %)"));
+  const Finished program = RunProgram({TMEM_TMEMCTL, "estimate", TMEM_TMEMD});
+  EXPECT_EQ(program.exit_code, 1);
+  EXPECT_THAT(program.output, HasSubstr("program and no core file"));
+  EXPECT_EQ(RunProgram({TMEM_TMEMCTL, "estimate"}).exit_code, 2);
 }
 
 TEST_F(DaemonEndToEnd, TheControlSocketTakesJunkAndIdlers) {

@@ -15,6 +15,7 @@
 #include <linux/page_reporting.h>
 #include <linux/poison.h>
 #include <linux/scatterlist.h>
+#include <linux/sizes.h>
 #include <linux/vmstat.h>
 #include <linux/workqueue.h>
 
@@ -27,6 +28,12 @@
 
 /* A host that refuses has a reason that will not go away at once: a migration, a device. */
 #define REFUSED_PAUSE (10 * HZ)
+
+/* So long after the last report little is being freed any more. */
+#define QUIET (5 * HZ)
+
+/* Less than this in the lists of all CPUs is not worth emptying them: 4 MiB. */
+#define WORTH_DRAINING (SZ_4M >> PAGE_SHIFT)
 
 static bool wanted; /* tmem.reporting */
 static uint order;
@@ -48,6 +55,44 @@ static bool little_is_free(void)
 
 	return free_mb < READ_ONCE(floor_mb);
 }
+
+#ifndef MODULE
+static unsigned long per_cpu_pages(void)
+{
+	unsigned long pages = 0;
+	struct zone *zone;
+	int cpu;
+
+	for_each_populated_zone(zone)
+		for_each_online_cpu(cpu)
+			pages += READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count);
+	return pages;
+}
+
+/*
+ * Each CPU keeps freed pages in lists of its own, all CPUs up to the zone's low watermark: tens of
+ * MiB where huge pages have raised it. An idle CPU keeps them for good, and nobody reports them.
+ * Back among the free pages, they are reported when they make up pieces of that order.
+ */
+static void empty_per_cpu_lists(struct work_struct *unused)
+{
+	if (READ_ONCE(wanted) && per_cpu_pages() >= WORTH_DRAINING)
+		drain_all_pages(NULL);
+}
+
+static DECLARE_DELAYED_WORK(quiet_work, empty_per_cpu_lists);
+
+/* While reports follow each other, memory is being taken and freed, and the lists are of use. */
+static void drain_when_quiet(void)
+{
+	mod_delayed_work(system_long_wq, &quiet_work, QUIET);
+}
+#else
+/* The kernel does not export it. */
+static void drain_when_quiet(void)
+{
+}
+#endif
 
 static void trace_range(const struct tmem_report_range *range, int error)
 {
@@ -89,6 +134,7 @@ static int report(struct page_reporting_dev_info *device, struct scatterlist *li
 		ranges[at].address = sg_phys(entry);
 		ranges[at].bytes = entry->length;
 	}
+	drain_when_quiet();
 	error = tmem_report(the_client, ranges, count);
 	for (at = 0; at < count; at++)
 		trace_range(&ranges[at], error);

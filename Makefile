@@ -13,7 +13,7 @@ FAULT ?=
 SEEDS ?= 1 2 3 4 5
 
 .PHONY: help setup build check check-long model torture torture-faults demo bench figures
-.PHONY: lint format guest-kernel host-module clean distclean
+.PHONY: bench-store lint format guest-kernel host-module clean distclean
 
 help:
 	@echo 'tmem: a compressed, deduplicated page store on the host for the pages of its guests'
@@ -35,6 +35,8 @@ help:
 	@echo '                     FAULT=name SEEDS="1 2" DURATION_S=n'
 	@echo '  make bench         bench/guest-bench in real guests; ARGS="streaming --quick",'
 	@echo '                     "swap ...", "doorbells --kvm": both, with times (kvm_tmem loaded)'
+	@echo '  make bench-store   the store against its floor and zram, on pages of this machine;'
+	@echo '                     ARGS="--quick", "--part pages"; a zram device is added and removed'
 	@echo '  make figures       every figure that has a target, three times (9 minutes; ARGS=--resume)'
 	@echo '  make lint          clang-format, clang-tidy, thread safety, checkpatch, shellcheck, tree'
 	@echo '                     PHASES="format tidy kernel shell style" runs only those'
@@ -76,6 +78,10 @@ demo: build guest-kernel
 
 bench: build guest-kernel
 	@bench/guest-bench $(or $(ARGS),streaming --quick)
+
+bench-store: setup
+	@scripts/build.sh release store_figures page_samples
+	@bench/store-bench $(ARGS)
 
 figures: build guest-kernel
 	@bench/guest-bench figures $(ARGS)

@@ -128,7 +128,8 @@ struct StoreStatus {
   uint64_t limit_bytes, pool_min_bytes;
   uint64_t used_bytes;  // all of: slabs, landing, metadata, reserved (windows), overhead
   uint64_t slab_bytes, landing_bytes, metadata_bytes, reserved_bytes, overhead_bytes;
-  uint64_t pages;                                             // keys held
+  uint64_t index_bytes;  // of metadata: objects, blocks, keys and their tables
+  uint64_t pages;        // keys held
   uint64_t same_filled, duplicates, compressed, raw, landed;  // how those keys are held
   uint64_t saved_by_dedup_bytes;
   uint64_t epoch;

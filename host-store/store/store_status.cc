@@ -64,6 +64,9 @@ StoreStatus Store::Impl::Status() const {
   status.slab_bytes = budget_.account_bytes(Account::kSlabs);
   status.landing_bytes = budget_.account_bytes(Account::kLanding);
   status.metadata_bytes = budget_.account_bytes(Account::kMetadata);
+  for (const Index& index : indexes_) {
+    for (const auto& shard : index.shards) status.index_bytes += shard->charged_bytes();
+  }
   status.reserved_bytes = budget_.account_bytes(Account::kReserved);
   status.overhead_bytes = budget_.account_bytes(Account::kOverhead);
   status.epoch = epoch_.load();

@@ -57,7 +57,7 @@ typedef uint8_t tmem_u8;
 #define TMEM_FEATURE_PERSISTENT (1ULL << 1) /* persistent pools and credits */
 #define TMEM_FEATURE_FILL (1ULL << 2) /* TMEM_DESC_FILL in puts and in get results */
 #define TMEM_FEATURE_REPORT (1ULL << 3) /* TMEM_OP_REPORT */
-#define TMEM_FEATURE_SHRINK (1ULL << 4) /* the host posts `shrink_target_pages` */
+#define TMEM_FEATURE_SHRINK (1ULL << 4) /* `shrink_target_pages`, `drain`, and their answers */
 
 /* ---- header page: offset 0 of the window ------------------------------------------------- */
 
@@ -100,9 +100,9 @@ struct tmem_host_page {
 	/* Notices; H's own counts decide. */
 	tmem_u64 credits_granted; /* credits granted since registration, free-running */
 	tmem_u64 credits_target; /* unused credits above this are to be returned */
-	tmem_u64 shrink_target_pages; /* clean cache H would like back; 0: none */
+	tmem_u64 shrink_target_pages; /* clean cache H would still like back; 0: none */
 	tmem_u32 frozen; /* 1: new puts are refused (X2) */
-	tmem_u32 zero4;
+	tmem_u32 drain; /* number of the wish that persistent pages go home; 0: none */
 	tmem_u64 zero5[4];
 };
 
@@ -153,6 +153,16 @@ enum tmem_op {
 	TMEM_OP_POOL_DESTROY = 17,
 	TMEM_OP_CREDIT_RETURN = 18, /* value: credits given back */
 	TMEM_OP_REPORT = 19, /* value: slot; count: ranges in it */
+	TMEM_OP_SHRUNK = 20, /* value: pages of cache given up; count: enum tmem_shrink_outcome */
+	TMEM_OP_DRAINED = 21, /* value: persistent pages brought home; count: the same */
+};
+
+/* How far G is with what `shrink_target_pages` or `drain` asks for. */
+enum tmem_shrink_outcome {
+	TMEM_SHRINK_CONTINUES = 0,
+	TMEM_SHRINK_NOTHING_LEFT = 1, /* a shrink: no more to give; a drain: all are home */
+	TMEM_SHRINK_NO_MEMORY = 2, /* a drain: G has no room for more */
+	TMEM_SHRINK_UNREADABLE = 3, /* a drain: what is left cannot be read */
 };
 
 enum tmem_pool_kind {
@@ -209,7 +219,7 @@ struct tmem_desc {
 	tmem_u64 pool; /* handle: generation << 32 | id */
 	tmem_u64 object[3]; /* 192-bit object id */
 	tmem_u64 index; /* page number in the object */
-	tmem_u32 count; /* FLUSH: pages, not 0; REPORT: ranges; else 0 */
+	tmem_u32 count; /* FLUSH: pages, not 0; REPORT: ranges; SHRUNK, DRAINED: outcome; else 0 */
 	tmem_u32 tag; /* persistent put: kept; result of a persistent get: as it was put */
 	tmem_u64 value; /* slot, fill word, or as the operation says; result: as it says */
 };

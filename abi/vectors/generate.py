@@ -16,7 +16,7 @@ GEOMETRY = dict(key_lanes=8, ring_entries=256, lane_slots=120, control_ring_entr
                 control_slots=8)
 CONTROL = GEOMETRY["key_lanes"]
 OPS = dict(NOP=0, PUT=1, GET=2, FLUSH=3, FLUSH_OBJECT=4, FLUSH_POOL=5, POOL_CREATE=16,
-           POOL_DESTROY=17, CREDIT_RETURN=18, REPORT=19)
+           POOL_DESTROY=17, CREDIT_RETURN=18, REPORT=19, SHRUNK=20, DRAINED=21)
 POOL = (7 << 32) | 3
 OBJECT = [0x1122334455667788, 0x99AABBCCDDEEFF00, 0x0123456789ABCDEF]
 
@@ -81,6 +81,10 @@ def descriptor_vectors():
     add("end of a pool", CONTROL, "OK", "POOL_DESTROY", pool=POOL)
     add("credits back", CONTROL, "OK", "CREDIT_RETURN", value=1000)
     add("report", CONTROL, "OK", "REPORT", state=1, count=32, value=7)
+    add("cache given up", CONTROL, "OK", "SHRUNK", value=256)
+    add("no more cache", CONTROL, "OK", "SHRUNK", value=0, count=1)
+    add("persistent pages home", CONTROL, "OK", "DRAINED", value=64)
+    add("persistent pages that cannot be read", CONTROL, "OK", "DRAINED", value=0, count=3)
 
     add("put through another lane", away, "BAD_LANE", "PUT", **key, value=1)
     add("get through another lane", away, "BAD_LANE", "GET", **key, value=1)
@@ -116,6 +120,11 @@ def descriptor_vectors():
     add("report not posted", CONTROL, "BAD_FIELD", "REPORT", state=0, count=1, value=0)
     add("report of nothing", CONTROL, "BAD_FIELD", "REPORT", state=1, count=0, value=0)
     add("report of too many ranges", CONTROL, "BAD_FIELD", "REPORT", state=1, count=129, value=0)
+    add("cache given up for an unknown reason", CONTROL, "BAD_FIELD", "SHRUNK", value=1, count=2)
+    add("cache given up of a pool", CONTROL, "BAD_FIELD", "SHRUNK", value=1, pool=POOL)
+    add("cache given up in a key lane", home, "BAD_OP", "SHRUNK", value=1)
+    add("pages home for an unknown reason", CONTROL, "BAD_FIELD", "DRAINED", value=1, count=4)
+    add("pages home with a tag", CONTROL, "BAD_FIELD", "DRAINED", value=1, tag=1)
     return every
 
 

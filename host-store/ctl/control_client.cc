@@ -52,7 +52,8 @@ Result<nlohmann::json> AskDaemon(const std::string& run_dir, const std::string& 
   nlohmann::json parsed = nlohmann::json::parse(*reply, nullptr, false);
   if (!parsed.is_object()) return Error{ErrorCode::kCorrupt, "tmemd's reply is not JSON"};
   if (parsed.contains("error")) {
-    return Error{ErrorCode::kCorrupt, "tmemd: " + parsed["error"].dump()};
+    const nlohmann::json& error = parsed["error"];
+    return Error{ErrorCode::kCorrupt, error.is_string() ? error.get<std::string>() : error.dump()};
   }
   return parsed;
 }

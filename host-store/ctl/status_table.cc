@@ -92,6 +92,28 @@ std::string Connected(const json& guest) {
   return doorbell == "-" ? "yes" : doorbell;
 }
 
+// What was asked of guests and how far they are; nothing of those that were asked nothing.
+std::string AskedLines(const json& status) {
+  std::string text;
+  for (const json& guest : status.value("guests", json::array())) {
+    const json shrink = guest.contains("shrink") ? guest["shrink"] : json();
+    const json drain = guest.contains("drain") ? guest["drain"] : json();
+    if (shrink.is_object() && Text(shrink, "state") != "none" && Text(shrink, "state") != "-") {
+      text += Text(guest, "name") + ": shrink " + Text(shrink, "state") + ", " +
+              Size(shrink, "done_bytes") + " of " + Size(shrink, "asked_bytes") + " given up, " +
+              Size(shrink, "left_bytes") + " still asked for\n";
+    }
+    if (drain.is_object() && Text(drain, "state") != "none" && Text(drain, "state") != "-") {
+      const auto on = drain.find("on");
+      text += Text(guest, "name") + ": drain " + Text(drain, "state") + ", " +
+              Size(drain, "done_bytes") + " home, " +
+              FormatSize(Number(guest, "persistent_pages") * 4096) + " still here, " +
+              (on != drain.end() && *on == true ? "puts no more" : "may put again") + "\n";
+    }
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
 // Who the guests are that came by rule, and how many were refused.
 std::string HypercallLines(const json& status) {
   if (!status.contains("hypercall")) return "";
@@ -127,7 +149,7 @@ std::string StatusTable(const json& status) {
     rows.back().insert(rows.back().end(),
                        {Size(guest, "resident_bytes"), Text(guest, "resident_from")});
   }
-  return PoolLines(status) + "\n" + Layout(rows) + HypercallLines(status);
+  return PoolLines(status) + "\n" + Layout(rows) + AskedLines(status) + HypercallLines(status);
 }
 
 }  // namespace tmem

@@ -9,6 +9,7 @@ namespace {
 
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(StatusTable, ShowsUnitsAndOneRowAGuest) {
   const auto status = nlohmann::json::parse(R"({
@@ -59,9 +60,23 @@ TEST(StatusTable, ShowsTheBudgetAndHowGuestsAreSeen) {
   EXPECT_THAT(table, ContainsRegex("vm1 .* 128.0 MiB +cgroup"));
 }
 
+TEST(StatusTable, ShowsWhatWasAskedOfGuests) {
+  const auto status = nlohmann::json::parse(R"({"guests": [
+      {"name": "vm1", "persistent_pages": 256,
+       "shrink": {"taken": true, "state": "working", "asked_bytes": 4194304,
+                  "done_bytes": 1048576, "left_bytes": 3145728},
+       "drain": {"on": true, "state": "asked", "done_bytes": 0}},
+      {"name": "vm2", "shrink": {"state": "none"}, "drain": {"on": false, "state": "none"}}]})");
+  const std::string table = StatusTable(status);
+  EXPECT_THAT(table, HasSubstr("vm1: shrink working, 1.0 MiB of 4.0 MiB given up, 3.0 MiB still"));
+  EXPECT_THAT(table, HasSubstr("vm1: drain asked, 0 B home, 1.0 MiB still here, puts no more"));
+  EXPECT_THAT(table, Not(HasSubstr("vm2: ")));
+}
+
 TEST(StatusTable, TakesAnythingWithoutFalling) {
   for (const char* text : {"{}", R"({"guests": [{}]})", R"({"used_bytes": "x", "pool": {}})",
                            R"({"hypercall": 3, "guests": [{"doorbell": 7, "leaving": false}]})",
+                           R"({"guests": [{"shrink": 7, "drain": {"state": 7}}]})",
                            R"({"budget": {}, "guests": [{"resident_bytes": "x"}]})"}) {
     EXPECT_FALSE(StatusTable(nlohmann::json::parse(text)).empty()) << text;
   }

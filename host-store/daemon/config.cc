@@ -38,6 +38,9 @@ constexpr const char* kFooter =
     "ram=FILE (QEMU's memory-backend-file, share=on) lets a guest on a socket give free memory\n"
     "back; ram-layout=pc or q35 is its -machine. By hypercall nothing is needed for that.\n"
     "reports=off refuses what a guest reports free, whatever the doorbell.\n"
+    "shrink=on lets tmemctl ask the guest for its page cache, and to take its swapped pages "
+    "home,\n"
+    "if it has tmem.shrink=1.\n"
     "\n"
     "With --host-budget the limit is what guests leave: budget - what they have resident - a\n"
     "reserve. A guest is seen by cgroup=, else by ram=; one that cannot be seen counts with all\n"
@@ -151,11 +154,11 @@ Result<DaemonConfig> CheckConfig(DaemonConfig config) {
   if (config.guests.empty()) return Invalid("no guest: give --guest NAME at least once");
   std::set<std::string> names;
   bool any_rule = false;
-  for (const auto& [guest, rule, ram, memory_bytes] : config.guests) {
-    if (!names.insert(guest.name).second) {
-      return Invalid("--guest " + guest.name + " is given twice");
+  for (const GuestConfig& config_of : config.guests) {
+    if (!names.insert(config_of.guest.name).second) {
+      return Invalid("--guest " + config_of.guest.name + " is given twice");
     }
-    any_rule |= rule.given();
+    any_rule |= config_of.rule.given();
   }
   if (config.kvm_tmem == KvmTmemUse::kRequired && !any_rule) {
     return Invalid("--kvm-tmem required: no --guest has a rule, give one uid= or cgroup=");
@@ -219,7 +222,7 @@ std::variant<DaemonConfig, ExitCode> ParseCommandLine(int argc, const char* cons
       ->required()
       ->type_name(
           "NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=L]]"
-          "[,memory=SIZE][,reports=on|off]");
+          "[,memory=SIZE][,reports=on|off][,shrink=on|off]");
   const std::map<std::string, KvmTmemUse> uses = {
       {"auto", KvmTmemUse::kAuto}, {"required", KvmTmemUse::kRequired}, {"off", KvmTmemUse::kOff}};
   app.add_option("--kvm-tmem", config.kvm_tmem,

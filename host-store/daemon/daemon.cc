@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "host-store/daemon/size_text.h"
@@ -55,6 +56,10 @@ std::uint64_t ProcessCpuNs() {
 std::uint64_t CreditWindow(const DaemonConfig& config) {
   const std::uint64_t share = config.pool_min_bytes / TMEM_PAGE_BYTES / (2 * config.guests.size());
   return std::clamp(share, kMinCreditWindow, kMaxCreditWindow);
+}
+
+std::string ErrorText(const std::string& text) {
+  return nlohmann::json{{"error", text}}.dump();
 }
 
 bool HasRules(const DaemonConfig& config) {
@@ -148,18 +153,21 @@ Result<void> Daemon::Start(std::unique_ptr<KvmTmemDevice> device) {
 }
 
 Result<void> Daemon::StartGuests() {
-  for (const auto& [guest, rule, ram, memory_bytes] : config_.guests) {
-    GuestPortOptions options{
-        .guest = guest, .window_bytes = config_.window.window_bytes, .channel = {}, .ram = ram};
+  for (const GuestConfig& config : config_.guests) {
+    GuestPortOptions options{.guest = config.guest,
+                             .window_bytes = config_.window.window_bytes,
+                             .channel = {},
+                             .ram = config.ram,
+                             .shrink = config.shrink};
     options.channel.credit_window = CreditWindow(config_);
     ports_.push_back(
         std::make_unique<GuestPort>(*loop_, *store_, clock_, std::move(options),
                                     [this]() -> Worker& { return LeastBusyWorker(); }));
     Result<std::unique_ptr<IvshmemListener>> socket =
         IvshmemListener::Create(*loop_, *ports_.back(),
-                                {.socket_path = config_.run_dir + "/" + guest.name + ".sock",
+                                {.socket_path = config_.run_dir + "/" + config.guest.name + ".sock",
                                  .window = config_.window,
-                                 .rule = rule});
+                                 .rule = config.rule});
     if (!socket) return std::move(socket).error();
     sockets_.push_back(std::move(*socket));
   }
@@ -275,10 +283,29 @@ Result<void> Daemon::Run(int signal_fd) {
   return Ok();
 }
 
-std::string Daemon::Answer(const std::string& request) const {
-  if (request != "status") {
-    return nlohmann::json{{"error", "unknown request; known: status"}}.dump();
-  }
+// "shrink NAME PAGES", "drain NAME", "undrain NAME"; the answer is the guest's row of the status.
+std::string Daemon::AnswerOfGuest(const std::string& request) {
+  std::istringstream words(request);
+  std::string what;
+  std::string name;
+  std::uint64_t pages = 0;
+  words >> what >> name;
+  const bool good =
+      what == "shrink" ? static_cast<bool>(words >> pages) : what == "drain" || what == "undrain";
+  std::string rest;
+  if (!good || words >> rest) return ErrorText("unknown request; known: status, shrink, drain");
+  const auto port = std::find_if(ports_.begin(), ports_.end(),
+                                 [&](const auto& each) { return each->name() == name; });
+  if (port == ports_.end()) return ErrorText("there is no guest " + name);
+  const Result<void> asked = what == "shrink"  ? (*port)->AskShrink(pages)
+                             : what == "drain" ? (*port)->AskDrain()
+                                               : (*port)->EndDrain();
+  return asked ? (*port)->Status().dump()
+               : ErrorText("guest " + name + ": " + asked.error().message);
+}
+
+std::string Daemon::Answer(const std::string& request) {
+  if (request != "status") return AnswerOfGuest(request);
   nlohmann::json status = StoreStatusJson(store_->Status());
   status["version"] = kVersionText;
   status["pid"] = ::getpid();

@@ -51,7 +51,8 @@ class Daemon {
   void OnPoolLimit(std::uint64_t pool_limit_bytes);
   void OnBudgetLimit(std::uint64_t limit_bytes);
   void ApplyLimit();
-  std::string Answer(const std::string& request) const;
+  std::string Answer(const std::string& request);
+  std::string AnswerOfGuest(const std::string& request);
 
   const DaemonConfig config_;
   const Clock& clock_;

@@ -48,7 +48,10 @@ GuestPort::GuestPort(EventLoop& loop, Store& store, const Clock& clock, GuestPor
       store_(store),
       options_(std::move(options)),
       pick_worker_(std::move(pick_worker)),
-      log_limiter_(clock) {}
+      log_limiter_(clock),
+      shrink_(options_.shrink ? std::make_unique<ShrinkRequests>() : nullptr) {
+  options_.channel.shrink = shrink_.get();
+}
 
 GuestPort::~GuestPort() {
   if (connected()) EndSession();
@@ -136,6 +139,46 @@ bool GuestPort::RemoveSome() {
   return true;
 }
 
+// ---- what the operator asks -------------------------------------------------------------------
+
+Result<void> GuestPort::MayAsk() const {
+  if (shrink_ == nullptr) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "not to be asked: start tmemd with --guest " + name() + ",shrink=on"};
+  }
+  if (!connected()) return Error{ErrorCode::kUnavailable, "not connected"};
+  if (!shrink_->status().taken) {
+    return Error{ErrorCode::kUnavailable, "does not take it: start the guest with tmem.shrink=1"};
+  }
+  return Ok();
+}
+
+void GuestPort::WakeWorker() {
+  if (connected()) (void)::eventfd_write(session_->connection.kick.get(), 1);
+}
+
+Result<void> GuestPort::AskShrink(std::uint64_t pages) {
+  if (Result<void> may = MayAsk(); !may) return may;
+  shrink_->AskShrink(pages);
+  WakeWorker();
+  return Ok();
+}
+
+Result<void> GuestPort::AskDrain() {
+  if (Result<void> may = MayAsk(); !may) return may;
+  shrink_->AskDrain();
+  WakeWorker();
+  return Ok();
+}
+
+// Also of a guest that is not there: it would be asked when it comes back.
+Result<void> GuestPort::EndDrain() {
+  if (shrink_ == nullptr) return MayAsk();
+  shrink_->EndDrain();
+  WakeWorker();
+  return Ok();
+}
+
 // ---- status and log ---------------------------------------------------------------------------
 
 nlohmann::json GuestPort::Status() const {
@@ -160,6 +203,7 @@ nlohmann::json GuestPort::Status() const {
   row["connected"] = connected();
   row["leaving"] = !connected() && id_.has_value();
   row["connections"] = connections_;
+  if (shrink_ != nullptr) row.update(ShrinkStatusJson(shrink_->status()));
   return row;
 }
 

@@ -19,6 +19,7 @@
 #include "host-store/doorbell/worker.h"
 #include "host-store/store/store.h"
 #include "host-store/window/channel.h"
+#include "host-store/window/shrink_requests.h"
 
 namespace tmem {
 
@@ -27,6 +28,7 @@ struct GuestPortOptions {
   std::uint64_t window_bytes;  // what is reserved for its window: no larger one is taken
   ChannelOptions channel;
   RamConfig ram = {};  // no path: free memory is not reported over a socket
+  bool shrink = false;
 };
 
 // A connection is a guest's life, whichever doorbell it came by: its end destroys the guest's pools
@@ -53,6 +55,13 @@ class GuestPort {
   // When it returns nobody looks at the window or rings the bell any more.
   void Disconnect(const std::string& reason);
 
+  // What the operator asks of the guest: clean page cache (0 pages: no more), or to take its
+  // persistent pages home, which stays asked until it is ended. Errors: shrink=on is not
+  // configured, not connected, the guest has no tmem.shrink=1.
+  Result<void> AskShrink(std::uint64_t pages);
+  Result<void> AskDrain();
+  Result<void> EndDrain();
+
   // One row of the status. Of a guest that is gone: the counters it had.
   nlohmann::json Status() const;
   // Logs at most as often as the limiter allows.
@@ -72,6 +81,8 @@ class GuestPort {
 
   Result<void> EnterStore();
   void EndSession();
+  Result<void> MayAsk() const;
+  void WakeWorker();
   bool RemoveSome();
   // In a worker's thread.
   void OnChannelEvent(Channel::Event event);
@@ -80,13 +91,14 @@ class GuestPort {
 
   EventLoop& loop_;
   Store& store_;
-  const GuestPortOptions options_;
+  GuestPortOptions options_;
   const PickWorker pick_worker_;
   LogLimiter log_limiter_;
   // In the store while connected, and after that until its last page is gone.
   std::optional<GuestId> id_;
   EventLoop::ChoreId removal_ = EventLoop::ChoreId::kNone;
-  FlushProgress removed_;  // how far the removal is
+  FlushProgress removed_;                         // how far the removal is
+  const std::unique_ptr<ShrinkRequests> shrink_;  // null: not configured; outlives sessions
   std::unique_ptr<Session> session_;
   std::uint64_t connections_ = 0;
   nlohmann::json last_status_;

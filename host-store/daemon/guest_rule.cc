@@ -21,7 +21,7 @@ constexpr std::size_t kMaxNameBytes = 48;
 
 constexpr std::string_view kForm =
     "want NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]]"
-    "[,memory=SIZE][,reports=on|off]";
+    "[,memory=SIZE][,reports=on|off][,shrink=on|off]";
 
 // The uid that means "none" in system calls.
 constexpr std::uint64_t kNoUid = UINT32_MAX;
@@ -111,6 +111,14 @@ Result<void> SetMemory(std::string_view value, GuestConfig& config) {
   return Ok();
 }
 
+Result<void> SetShrink(std::string_view value, GuestConfig& config) {
+  if (value != "on" && value != "off") {
+    return Invalid("shrink=" + std::string(value) + ": want on or off");
+  }
+  config.shrink = value == "on";
+  return Ok();
+}
+
 Result<void> SetOption(std::string_view name, std::string_view value, GuestConfig& config) {
   if (name == "domain") {
     config.guest.domain = value;
@@ -123,6 +131,7 @@ Result<void> SetOption(std::string_view name, std::string_view value, GuestConfi
   if (name == "ram") return SetRam(value, config);
   if (name == "ram-layout") return SetRamLayout(value, config);
   if (name == "memory") return SetMemory(value, config);
+  if (name == "shrink") return SetShrink(value, config);
   return Invalid("'" + std::string(name) + "' is unknown: " + std::string(kForm));
 }
 

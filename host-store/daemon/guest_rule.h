@@ -35,10 +35,11 @@ struct GuestConfig {
   GuestRule rule;
   RamConfig ram;
   std::uint64_t memory_bytes = 0;  // how much memory it has; 0: not told
+  bool shrink = false;             // the operator may ask it for its cache and to take pages home
 };
 
 // NAME[,domain=D][,uid=U][,cgroup=PATH][,weight=N][,ram=FILE[,ram-layout=pc|q35]][,memory=SIZE]
-// [,reports=on|off]. Errors say what is wrong and what would do.
+// [,reports=on|off][,shrink=on|off]. Errors say what is wrong and what would do.
 Result<GuestConfig> ParseGuest(std::string_view text);
 
 }  // namespace tmem

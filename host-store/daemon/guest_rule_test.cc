@@ -43,6 +43,8 @@ TEST(GuestRule, ReadsEveryOption) {
   EXPECT_EQ(ram.path, "/dev/shm/a");
   EXPECT_EQ(ram.layout, RamLayout::kQ35);
   EXPECT_TRUE(plain.ram.reports);
+  EXPECT_FALSE(plain.shrink);
+  EXPECT_TRUE(ParseGuest("a,shrink=on").value().shrink);
   EXPECT_FALSE(ParseGuest("a,reports=off").value().ram.reports);
   EXPECT_EQ(ParseGuest("a,ram=/dev/shm/a").value().ram.layout, RamLayout::kPc);
   EXPECT_EQ(ParseGuest("a,uid=root").value().rule.uid, 0u);
@@ -68,6 +70,7 @@ TEST(GuestRule, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(ErrorOf("a,ram=shm/a"), HasSubstr("absolute path"));
   EXPECT_THAT(ErrorOf("a,ram=/a,ram-layout=microvm"), HasSubstr("pc or q35"));
   EXPECT_THAT(ErrorOf("a,reports=1"), HasSubstr("on or off"));
+  EXPECT_THAT(ErrorOf("a,shrink=yes"), HasSubstr("on or off"));
   EXPECT_THAT(ErrorOf("a,ram-layout=pc"), HasSubstr("without ram="));
   EXPECT_THAT(ErrorOf("a,cgroup=/" + std::string(300, 'x')), HasSubstr("longer"));
   for (const char* weight : {"0", "101", "1.5", "x", "-1", "1 "}) {

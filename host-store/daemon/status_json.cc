@@ -95,6 +95,24 @@ json GuestStatusJson(const GuestStatus& status, const ChannelCounters& counters)
   };
 }
 
+json ShrinkStatusJson(const ShrinkRequests::Status& status) {
+  const auto bytes = [](std::uint64_t pages) {
+    return pages > UINT64_MAX / TMEM_PAGE_BYTES ? UINT64_MAX : pages * TMEM_PAGE_BYTES;
+  };
+  return {
+      {"shrink",
+       {{"taken", status.taken},
+        {"state", NameOf(status.shrink.phase)},
+        {"asked_bytes", bytes(status.shrink.asked_pages)},
+        {"done_bytes", bytes(status.shrink.done_pages)},
+        {"left_bytes", bytes(status.left_pages)}}},
+      {"drain",
+       {{"on", status.draining},
+        {"state", NameOf(status.drain.phase)},
+        {"done_bytes", bytes(status.drain.done_pages)}}},
+  };
+}
+
 json DisconnectedGuestJson(const json& last, const GuestStatus& now) {
   return {
       {"persistent_pages", now.persistent_pages},

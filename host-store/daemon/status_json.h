@@ -7,6 +7,7 @@
 
 #include "host-store/store/store.h"
 #include "host-store/window/channel_counters.h"
+#include "host-store/window/shrink_requests.h"
 
 namespace tmem {
 
@@ -14,6 +15,9 @@ nlohmann::json StoreStatusJson(const StoreStatus& status);
 nlohmann::json GuestStatusJson(const GuestStatus& status, const ChannelCounters& counters);
 // `last` is the guest's status when it went, or null; `now` is what it still holds.
 nlohmann::json DisconnectedGuestJson(const nlohmann::json& last, const GuestStatus& now);
+
+// What was asked of a guest and how far it is: {"shrink": {...}, "drain": {...}}.
+nlohmann::json ShrinkStatusJson(const ShrinkRequests::Status& status);
 
 }  // namespace tmem
 

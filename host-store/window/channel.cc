@@ -15,8 +15,9 @@ constexpr std::uint64_t kPublishEvery = 8;
 // A guest that waits for free slots is told after so many, even if there is more in the lane.
 constexpr std::uint64_t kRingEvery = 32;
 
-ChannelOptions WithReports(ChannelOptions options) {
+ChannelOptions WithFeatures(ChannelOptions options) {
   if (options.reports != nullptr || options.module_reports) options.features |= TMEM_FEATURE_REPORT;
+  if (options.shrink != nullptr) options.features |= TMEM_FEATURE_SHRINK;
   return options;
 }
 
@@ -28,7 +29,7 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
       guest_(guest),
       window_(window),
       bell_(bell),
-      options_(WithReports(options)),
+      options_(WithFeatures(options)),
       lanes_(window.lane_count()) {
   window_.PublishGeometry();
   tmem_host_page& host = window_.host_page();
@@ -37,7 +38,9 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
   if ((options_.features & TMEM_FEATURE_REPORT) != 0) {
     StoreRelaxed(host.max_report_ranges, tmem_u32{TMEM_MAX_REPORT_RANGES});
   }
-  StoreRelaxed(host.credits_target, tmem_u64{options_.credit_window});
+  StoreRelaxed(host.shrink_target_pages, tmem_u64{0});
+  StoreRelaxed(host.drain, tmem_u32{0});
+  PublishCreditsTarget();
   pools_.reserve(TMEM_MAX_POOLS);
   if (LoadRelaxed(host.register_answer) != 0) {
     TakeOver();
@@ -48,6 +51,7 @@ Channel::Channel(Store& store, GuestId guest, const WindowView& window, GuestBel
 
 Channel::~Channel() {
   DropReport();
+  if (options_.shrink != nullptr) options_.shrink->BeginRegistration(false);
 }
 
 // Goes on counting where the former channel stopped. A guest that wrote there harms only itself.
@@ -77,7 +81,7 @@ bool Channel::CountersMatch(std::uint32_t lane, std::uint64_t posted) const {
 }
 
 bool Channel::HasWork() const {
-  if (RegistrationPending() || reaping_) return true;
+  if (RegistrationPending() || reaping_ || ShrinkChanged()) return true;
   if (!registered_) return false;
   for (std::uint32_t lane = 0; lane < window_.lane_count(); ++lane) {
     const std::uint64_t posted = LoadAcquire(window_.lane(lane).head().posted);
@@ -89,7 +93,7 @@ bool Channel::HasWork() const {
 
 Channel::Work Channel::Look() {
   if (RegistrationPending()) return Work::kUrgent;
-  Work work = reaping_ ? Work::kPlain : Work::kNone;
+  Work work = reaping_ || ShrinkChanged() ? Work::kPlain : Work::kNone;
   if (!registered_) return work;
   if (!LookAtLanes()) return Work::kUrgent;
   for (std::uint32_t lane = 0; lane < window_.lane_count(); ++lane) {
@@ -125,6 +129,10 @@ bool Channel::IsUrgent(std::uint32_t number) const {
 Channel::Visited Channel::Visit(WorkUnits max_units) {
   PublishNotices();
   units_ = 0;
+  if (ShrinkChanged()) {
+    PublishShrink();
+    RingGuest();
+  }
   if (RegistrationPending()) {
     const Event event = Register();
     return {0, kRegistrationUnits, event};
@@ -284,6 +292,10 @@ Channel::Event Channel::Register() {
   }
   registered_ = status == TMEM_STATUS_OK;
   features_ = page.features_chosen;
+  if (options_.shrink != nullptr) {
+    options_.shrink->BeginRegistration(registered_ && (features_ & TMEM_FEATURE_SHRINK) != 0);
+    PublishShrink();
+  }
   answered_request_ = page.register_request;
   tmem_host_page& host = window_.host_page();
   StoreRelaxed(host.register_status, static_cast<tmem_u32>(status));
@@ -315,6 +327,10 @@ void Channel::StartOver() {
 void Channel::Reset() {
   StartOver();
   registered_ = false;
+  if (options_.shrink != nullptr) {
+    options_.shrink->BeginRegistration(false);
+    PublishShrink();
+  }
   counters_.resets.Add();
   PublishNotices();
   RingGuest();
@@ -337,13 +353,23 @@ void Channel::PublishNotices() {
   }
 }
 
+bool Channel::MayGrant() const {
+  return freeze_ == FreezeState::kOpen && !draining_;
+}
+
+// A guest returns what it has above it.
+void Channel::PublishCreditsTarget() {
+  StoreRelease(window_.host_page().credits_target,
+               MayGrant() ? tmem_u64{options_.credit_window} : tmem_u64{0});
+}
+
 bool Channel::CreditsLow() const {
-  return has_persistent_pool_ && freeze_ == FreezeState::kOpen &&
+  return has_persistent_pool_ && MayGrant() &&
          credits_granted_ - credits_spent_ < options_.credit_window / 2;
 }
 
 void Channel::TopUpCredits() {
-  if (!has_persistent_pool_ || freeze_ != FreezeState::kOpen) return;
+  if (!has_persistent_pool_ || !MayGrant()) return;
   if (credits_granted_ - credits_spent_ >= options_.credit_window) return;
   const std::uint64_t granted = store_.TopUpCredits(guest_, options_.credit_window);
   if (granted == credits_granted_) return;
@@ -354,15 +380,31 @@ void Channel::TopUpCredits() {
 void Channel::Freeze() {
   if (freeze_ != FreezeState::kOpen) return;
   freeze_ = FreezeState::kDraining;
-  StoreRelease(window_.host_page().credits_target, tmem_u64{0});
+  PublishCreditsTarget();
   PublishNotices();
 }
 
 void Channel::Thaw() {
   freeze_ = FreezeState::kOpen;
   store_.SetAdmission(guest_, Store::Admission::kOpen);
-  StoreRelease(window_.host_page().credits_target, tmem_u64{options_.credit_window});
+  PublishCreditsTarget();
   StoreRelease(window_.host_page().frozen, tmem_u32{0});
+}
+
+// ---- what the operator asks -------------------------------------------------------------------
+
+bool Channel::ShrinkChanged() const {
+  return options_.shrink != nullptr && options_.shrink->changed();
+}
+
+void Channel::PublishShrink() {
+  const ShrinkRequests::Notices notices = options_.shrink->Take();
+  draining_ = notices.no_credits;
+  PublishCreditsTarget();
+  tmem_host_page& host = window_.host_page();
+  StoreRelease(host.shrink_target_pages, tmem_u64{notices.shrink_target_pages});
+  StoreRelease(host.drain, tmem_u32{notices.drain});
+  TopUpCredits();
 }
 
 }  // namespace tmem

@@ -12,6 +12,7 @@
 #include "host-store/window/channel_counters.h"
 #include "host-store/window/decoder.h"
 #include "host-store/window/report_sink.h"
+#include "host-store/window/shrink_requests.h"
 #include "host-store/window/window_view.h"
 #include "host-store/window/work_units.h"
 
@@ -33,6 +34,8 @@ struct ChannelOptions {
   // Reports are offered, and the host module, whose channel this is, has answered each before it
   // comes here.
   bool module_reports = false;
+  // What is asked of the guest; null: nothing ever, and that is not offered. Outlives the channel.
+  ShrinkRequests* shrink = nullptr;
 };
 
 // The host side of one window.
@@ -50,7 +53,8 @@ struct ChannelOptions {
 //    own; those in the window are compared with them, and a difference resets the channel (X3).
 // 3. Completions are published as they come, so that a guest copies out one page while the next is
 //    unpacked.
-// 4. Kick suppression: Wake and PrepareSleep write `awake`; see abi/README.md section 4.
+// 4. What the operator asks (ShrinkRequests) is announced by the next visit, and the guest rung.
+// 5. Kick suppression: Wake and PrepareSleep write `awake`; see abi/README.md section 4.
 //
 // Thread rule: one thread at a time, except counters(). Cost of a look without work: two loads a
 // lane.
@@ -156,6 +160,10 @@ class Channel {
   void ReapSome();
   static WorkUnits UnitsSince(const FlushProgress& before, const FlushProgress& now);
   void PublishNotices();
+  void PublishCreditsTarget();
+  bool MayGrant() const;
+  bool ShrinkChanged() const;
+  void PublishShrink();
   void RingGuest();
   const Pool* FindPool(PoolHandle handle) const;
 
@@ -166,6 +174,8 @@ class Channel {
   std::optional<Completion> ContinueReport(tmem_desc& entry);
   Completion CountReport(const op::ReportDone& report);
   void DropReport();
+  Completion OnShrunk(const op::Shrunk& shrunk);
+  Completion OnDrained(const op::Drained& drained);
   std::optional<Completion> ContinueFlush(std::uint32_t lane);
   Completion Put(std::uint32_t lane, const op::Put& put);
   Completion PutFilled(const op::PutFilled& put);
@@ -200,6 +210,7 @@ class Channel {
   std::uint64_t credits_granted_ = 0;
   std::uint64_t credits_spent_ = 0;  // consumed by puts or returned
   FreezeState freeze_ = FreezeState::kOpen;
+  bool draining_ = false;  // no credits: persistent pages are to go home
   ChannelCounters counters_;
 };
 

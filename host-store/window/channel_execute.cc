@@ -66,6 +66,10 @@ std::optional<Channel::Completion> Channel::Execute(std::uint32_t lane, const tm
           return BeginReport(checked, entry);
         } else if constexpr (std::is_same_v<T, op::ReportDone>) {
           return CountReport(checked);
+        } else if constexpr (std::is_same_v<T, op::Shrunk>) {
+          return OnShrunk(checked);
+        } else if constexpr (std::is_same_v<T, op::Drained>) {
+          return OnDrained(checked);
         } else {
           return Refuse(checked);
         }
@@ -166,6 +170,18 @@ Channel::Completion Channel::ReturnCredits(const op::CreditReturn& back) {
   const std::uint64_t taken = store_.ReturnCredits(guest_, back.credits);
   credits_spent_ += taken;
   return {.status = TMEM_STATUS_OK, .value = taken};
+}
+
+// The field of the host page is lower before the guest sees its answer.
+Channel::Completion Channel::OnShrunk(const op::Shrunk& shrunk) {
+  const std::uint64_t left_pages = options_.shrink->OnShrunk(shrunk.pages, shrunk.outcome);
+  PublishShrink();
+  return {.status = TMEM_STATUS_OK, .value = left_pages};
+}
+
+Channel::Completion Channel::OnDrained(const op::Drained& drained) {
+  options_.shrink->OnDrained(drained.pages, drained.outcome);
+  return {.status = TMEM_STATUS_OK, .value = store_.StatusOf(guest_).persistent_pages};
 }
 
 // ---- reports ----------------------------------------------------------------------------------

@@ -111,6 +111,18 @@ Operation DecodeReport(const tmem_desc& desc, const LaneContext& lane) {
   return op::Report{static_cast<std::uint32_t>(desc.value), desc.count};
 }
 
+Operation DecodeShrink(const tmem_desc& desc, const LaneContext& lane) {
+  if (!Chosen(lane, TMEM_FEATURE_SHRINK)) return Refuse(TMEM_STATUS_UNSUPPORTED);
+  const bool drained = desc.op == TMEM_OP_DRAINED;
+  const std::uint32_t most = drained ? TMEM_SHRINK_UNREADABLE : TMEM_SHRINK_NOTHING_LEFT;
+  if (desc.flags != 0 || desc.state != 0 || desc.tag != 0 || desc.pool != 0 || desc.count > most) {
+    return Refuse(TMEM_STATUS_BAD_FIELD);
+  }
+  const auto outcome = static_cast<tmem_shrink_outcome>(desc.count);
+  if (drained) return op::Drained{desc.value, outcome};
+  return op::Shrunk{desc.value, outcome};
+}
+
 Operation DecodeKeyLane(const tmem_desc& desc, const LaneContext& lane) {
   switch (desc.op) {
     case TMEM_OP_NOP: return DecodeNop(desc);
@@ -129,12 +141,15 @@ Operation DecodeControlLane(const tmem_desc& desc, const LaneContext& lane) {
     case TMEM_OP_POOL_CREATE:
     case TMEM_OP_POOL_DESTROY:
     case TMEM_OP_CREDIT_RETURN:
-    case TMEM_OP_REPORT: break;
+    case TMEM_OP_REPORT:
+    case TMEM_OP_SHRUNK:
+    case TMEM_OP_DRAINED: break;
     default: return Refuse(TMEM_STATUS_BAD_OP);
   }
   if (!NoObject(desc) || desc.index != 0) return Refuse(TMEM_STATUS_BAD_FIELD);
   if (desc.op == TMEM_OP_POOL_CREATE) return DecodePoolCreate(desc, lane);
   if (desc.op == TMEM_OP_REPORT) return DecodeReport(desc, lane);
+  if (desc.op == TMEM_OP_SHRUNK || desc.op == TMEM_OP_DRAINED) return DecodeShrink(desc, lane);
   if (!Plain(desc)) return Refuse(TMEM_STATUS_BAD_FIELD);
   if (desc.op == TMEM_OP_CREDIT_RETURN) {
     if (desc.pool != 0) return Refuse(TMEM_STATUS_BAD_FIELD);

@@ -60,6 +60,14 @@ struct ReportDone {
   tmem_status status;
   std::uint64_t dropped_bytes;
 };
+struct Shrunk {
+  std::uint64_t pages;
+  tmem_shrink_outcome outcome;
+};
+struct Drained {
+  std::uint64_t pages;
+  tmem_shrink_outcome outcome;
+};
 // Nothing is done but this: `status` is answered, and if `gone` is set the page under that key is
 // removed first, because a put of it was dropped (P2).
 struct Refused {
@@ -71,7 +79,7 @@ struct Refused {
 
 using Operation = std::variant<op::Nop, op::Put, op::PutFilled, op::Get, op::Flush, op::FlushObject,
                                op::FlushPool, op::PoolCreate, op::PoolDestroy, op::CreditReturn,
-                               op::Report, op::ReportDone, op::Refused>;
+                               op::Report, op::ReportDone, op::Shrunk, op::Drained, op::Refused>;
 
 // The lane that a descriptor came through, and what its guest has chosen.
 struct LaneContext {

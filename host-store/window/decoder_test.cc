@@ -50,6 +50,7 @@ tmem_desc Good(tmem_op op) {
   }
   if (names_key) desc.index = 1000;
   if (op == TMEM_OP_FLUSH || op == TMEM_OP_REPORT) desc.count = 5;
+  if (op == TMEM_OP_SHRUNK || op == TMEM_OP_DRAINED) desc.count = 1;
   if (op == TMEM_OP_POOL_CREATE) desc.value = TMEM_POOL_EPHEMERAL;
   if (op == TMEM_OP_CREDIT_RETURN) desc.value = 9;
   if (op == TMEM_OP_REPORT) desc.state = TMEM_REPORT_POSTED;
@@ -73,7 +74,7 @@ tmem_status StatusOf(const Operation& operation) {
 const std::vector<tmem_op> kAllOps = {
     TMEM_OP_NOP,           TMEM_OP_PUT,        TMEM_OP_GET,         TMEM_OP_FLUSH,
     TMEM_OP_FLUSH_OBJECT,  TMEM_OP_FLUSH_POOL, TMEM_OP_POOL_CREATE, TMEM_OP_POOL_DESTROY,
-    TMEM_OP_CREDIT_RETURN, TMEM_OP_REPORT};
+    TMEM_OP_CREDIT_RETURN, TMEM_OP_REPORT,     TMEM_OP_SHRUNK,      TMEM_OP_DRAINED};
 
 TEST(Decoder, AgreesWithTheVectorsOfTheContract) {
   std::ifstream file(std::string(TMEM_VECTORS) + "/descriptors.json");
@@ -157,12 +158,13 @@ TEST(Decoder, X1RefusesEveryBitOfEveryUnusedField) {
       {"count",
        [](tmem_desc& d, int b) { d.count = 1u << b; },
        32,
-       {TMEM_OP_FLUSH, TMEM_OP_REPORT}},
+       {TMEM_OP_FLUSH, TMEM_OP_REPORT, TMEM_OP_SHRUNK, TMEM_OP_DRAINED}},
       {"tag", [](tmem_desc& d, int b) { d.tag = 1u << b; }, 32, {TMEM_OP_PUT}},
       {"value",
        [](tmem_desc& d, int b) { d.value = 1ull << b; },
        64,
-       {TMEM_OP_PUT, TMEM_OP_GET, TMEM_OP_POOL_CREATE, TMEM_OP_CREDIT_RETURN, TMEM_OP_REPORT}},
+       {TMEM_OP_PUT, TMEM_OP_GET, TMEM_OP_POOL_CREATE, TMEM_OP_CREDIT_RETURN, TMEM_OP_REPORT,
+        TMEM_OP_SHRUNK, TMEM_OP_DRAINED}},
   };
   for (const tmem_op op : kAllOps) {
     ASSERT_EQ(StatusOf(Decode(Good(op), HomeOf(Good(op)))), TMEM_STATUS_OK) << op;
@@ -190,6 +192,18 @@ TEST(Decoder, X1RefusesUnknownOperationsAndTheWrongKindOfLane) {
     }
     if (!known || (!control && number != TMEM_OP_NOP)) {
       EXPECT_EQ(StatusOf(Decode(desc, ControlLane())), TMEM_STATUS_BAD_OP) << number;
+    }
+  }
+}
+
+TEST(Decoder, X1RefusesOutcomesThatAreNone) {
+  for (const tmem_op op : {TMEM_OP_SHRUNK, TMEM_OP_DRAINED}) {
+    tmem_desc desc = Good(op);
+    EXPECT_EQ(StatusOf(Decode(desc, ControlLane(0))), TMEM_STATUS_UNSUPPORTED);
+    const std::uint32_t most = op == TMEM_OP_SHRUNK ? 1 : 3;
+    for (desc.count = 0; desc.count < 10; ++desc.count) {
+      EXPECT_EQ(StatusOf(Decode(desc, ControlLane())),
+                desc.count <= most ? TMEM_STATUS_OK : TMEM_STATUS_BAD_FIELD);
     }
   }
 }

@@ -28,6 +28,8 @@ inline constexpr std::array kOpNames = {
     WireName{TMEM_OP_POOL_DESTROY, "pool_destroy"},
     WireName{TMEM_OP_CREDIT_RETURN, "credit_return"},
     WireName{TMEM_OP_REPORT, "report"},
+    WireName{TMEM_OP_SHRUNK, "shrunk"},
+    WireName{TMEM_OP_DRAINED, "drained"},
     WireName{0xffff, "unknown"},  // stands for all others
 };
 

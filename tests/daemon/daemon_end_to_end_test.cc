@@ -275,5 +275,62 @@ TEST_F(DaemonEndToEnd, AnIdleDaemonUsesNoCpu) {
   EXPECT_LE(used_ns, 30'000'000u);  // 1 %
 }
 
+// ---- memory that the operator wants back ------------------------------------------------------
+
+Finished Ctl(const std::string& run_dir, std::vector<std::string> words) {
+  words.insert(words.begin(), {TMEM_TMEMCTL, "--run-dir", run_dir});
+  return RunProgram(words);
+}
+
+TEST_F(DaemonEndToEnd, S3_AGuestIsAskedOnlyWhereBothSidesSaySo) {
+  DaemonProcess daemon(directory_.path(),
+                       {"--memory-limit", "64M", "--guest", "a", "--guest", "b,shrink=on"});
+  ASSERT_TRUE(daemon.answers());
+  const std::string dir = directory_.path();
+  const auto refused = [&](std::vector<std::string> words, const char* why) {
+    const Finished ctl = Ctl(dir, std::move(words));
+    EXPECT_EQ(ctl.exit_code, 1) << ctl.output;
+    EXPECT_THAT(ctl.output, HasSubstr(why));
+  };
+  refused({"shrink", "a", "1M"}, "shrink=on");
+  refused({"drain", "a"}, "shrink=on");
+  refused({"shrink", "nobody", "1M"}, "there is no guest nobody");
+  refused({"shrink", "b", "1M"}, "not connected");
+  auto client = TestIvshmemClient::Connect(Socket("b")).value();
+  TestGuest guest = Side(client);
+  ASSERT_EQ(guest.Register(), TMEM_STATUS_OK);
+  refused({"shrink", "b", "1M"}, "tmem.shrink=1");
+  EXPECT_EQ(Ctl(dir, {"shrink", "b", "lots"}).exit_code, 2);
+  ASSERT_EQ(guest.Register(TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_SHRINK), TMEM_STATUS_OK);
+  // It never answers.
+  refused({"shrink", "b", "1T", "--patience", "1"}, "nothing for 1 s");
+  EXPECT_EQ(guest.view().host_page().shrink_target_pages, 1u << 28);
+  EXPECT_EQ(Ctl(dir, {"shrink", "b", "0"}).exit_code, 0);
+  EXPECT_TRUE(Eventually([&] { return guest.view().host_page().shrink_target_pages == 0; }));
+}
+
+TEST_F(DaemonEndToEnd, S1_AShrinkIsFollowedToItsEnd) {
+  DaemonProcess daemon(directory_.path(), {"--memory-limit", "64M", "--guest", "a,shrink=on"});
+  ASSERT_TRUE(daemon.answers());
+  auto client = TestIvshmemClient::Connect(Socket("a")).value();
+  TestGuest guest = Side(client);
+  ASSERT_EQ(guest.Register(TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_SHRINK), TMEM_STATUS_OK);
+  Finished ctl{};
+  std::thread operator_side([&] { ctl = Ctl(directory_.path(), {"shrink", "a", "1M"}); });
+  tmem_desc said{};
+  EXPECT_TRUE(Eventually([&] { return guest.view().host_page().shrink_target_pages == 256; }));
+  for (int i = 0; i < 4; ++i) {
+    tmem_desc desc{};
+    desc.op = TMEM_OP_SHRUNK;
+    desc.value = 64;
+    said = guest.Do(guest.view().control_lane(), desc);
+  }
+  operator_side.join();
+  EXPECT_EQ(said.value, 0u);
+  EXPECT_EQ(ctl.exit_code, 0) << ctl.output;
+  EXPECT_THAT(ctl.output, HasSubstr("1.0 MiB of 1.0 MiB given up"));
+  EXPECT_EQ(daemon.StatusOfGuest("a")["shrink"]["state"], "done");
+}
+
 }  // namespace
 }  // namespace tmem

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // A double of the host's kernel module: the hypercall doorbell between a guest's own window and a
-// channel, which is the window that a daemon serves. It does what abi/README.md section 9 says.
+// channel, which is the window that a daemon serves. It does what abi/README.md section 10 says.
 #ifndef TESTS_GUEST_CORE_COPYING_DOORBELL_H_
 #define TESTS_GUEST_CORE_COPYING_DOORBELL_H_
 

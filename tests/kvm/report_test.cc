@@ -1,95 +1,40 @@
 // SPDX-License-Identifier: GPL-2.0-only
 // Reports by hypercall: the module drops what lies in files that are mapped shared, and nothing
 // else; the daemon only counts.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
-#include <optional>
 #include <vector>
 
-#include "host-store/window/shared_memory_access.h"
-#include "tests/kvm/kvm_fixture.h"
+#include "host-store/doorbell/unique_fd.h"
+#include "tests/kvm/report_fixture.h"
 
 namespace tmem {
 namespace {
 
-constexpr std::uint64_t kMib = 1u << 20;
-constexpr std::uint64_t kFeatures = TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_REPORT;
+// More of a guest's memory, of a file, that reads as 0x5a.
+class SharedMemory {
+ public:
+  explicit SharedMemory(std::size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(memory_, MAP_FAILED);
+    std::memset(memory_, 0x5a, bytes);
+  }
+  ~SharedMemory() { ::munmap(memory_, bytes_); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
 
-class Reports : public KvmGuestTest {
- protected:
-  void SetUp() override {
-    KvmGuestTest::SetUp();
-    if (IsSkipped() || HasFatalFailure()) return;
-    guest_.emplace(*vm_, *vcpu_);
-    control_ = guest_->view().control_lane();
-    // All of it is there from the start, so that only what is dropped changes Allocated().
-    for (std::uint64_t at = 0; at < 4 * kMib; at += 4096) {
-      auto* byte = reinterpret_cast<volatile unsigned char*>(vm_->ram() + at);
-      *byte = *byte;
-    }
-    std::memset(vm_->ram() + 4 * kMib, 0x5a, kRamBytes - 4 * kMib);
-  }
-  void TearDown() override {
-    channel_.reset();
-    guest_.reset();
-    KvmGuestTest::TearDown();
-  }
+  std::byte* begin() const { return static_cast<std::byte*>(memory_); }
 
-  void Start(std::uint64_t features = kFeatures) {
-    channel_ = Connect(*guest_, features);
-    ASSERT_TRUE(channel_);
-  }
-
-  tmem_report_range* Slot() {
-    return reinterpret_cast<tmem_report_range*>(guest_->view().lane(control_).Slot(0).data());
-  }
-
-  // Posts a report and calls until the module has passed it on. What the daemon sees of it.
-  tmem_desc Report(const std::vector<tmem_report_range>& ranges,
-                   std::uint32_t state = TMEM_REPORT_POSTED) {
-    const LaneView& lane = guest_->view().lane(control_);
-    std::memcpy(Slot(), ranges.data(), ranges.size() * sizeof ranges[0]);
-    const std::uint64_t at = LoadRelaxed(lane.head().posted);
-    tmem_desc desc{};
-    desc.op = TMEM_OP_REPORT;
-    desc.state = state;
-    desc.count = static_cast<tmem_u32>(ranges.size());
-    lane.Entry(at) = desc;
-    StoreRelease(lane.head().posted, tmem_u64{at + 1});
-    calls_ = 0;
-    while (channel_->Waiting(control_) == 0 && calls_ < 1000) {
-      ++calls_;
-      EXPECT_STREQ(ToString(guest_->CallOnce(1u << control_)), "PENDING");
-    }
-    EXPECT_EQ(channel_->Waiting(control_), 1u);
-    const tmem_desc seen = channel_->view().lane(control_).Entry(at);
-    channel_->TakeAndAnswer(control_, static_cast<tmem_status>(seen.tag), seen.value);
-    channel_->Notify();
-    EXPECT_STREQ(ToString(guest_->CallAndWait(1u << control_)), "OK");
-    EXPECT_EQ(lane.Entry(at).status, seen.tag);
-    EXPECT_EQ(lane.Entry(at).value, seen.value);
-    return seen;
-  }
-  std::uint32_t StateNow() {
-    const LaneView& lane = guest_->view().lane(control_);
-    return lane.Entry(LoadRelaxed(lane.head().posted) - 1).state;
-  }
-
-  std::uint64_t Allocated() const {
-    struct stat status {};
-    EXPECT_EQ(::fstat(vm_->memory_fd(), &status), 0);
-    return static_cast<std::uint64_t>(status.st_blocks) * 512;
-  }
-  int At(std::uint64_t address) const { return static_cast<unsigned char>(vm_->ram()[address]); }
-
-  std::optional<WindowGuest> guest_;
-  std::unique_ptr<DoubleChannel> channel_;
-  std::uint32_t control_ = 0;
-  int calls_ = 0;
+ private:
+  void* memory_ = nullptr;
+  std::size_t bytes_;
 };
 
 TEST_F(Reports, DroppedMemoryIsTheHostsAndReadsAsZero) {
@@ -129,17 +74,20 @@ TEST_F(Reports, ManySmallNeighboursInAnyOrder) {
 TEST_F(Reports, BadRangesFailAlone) {
   ASSERT_NO_FATAL_FAILURE(Start());
   const std::vector<tmem_report_range> ranges = {
-      {8 * kMib, 4096, 0, 0, 0},                // good
-      {~std::uint64_t{4095}, 8192, 0, 0, 0},    // around the address space
-      {kRamBytes, 4096, 0, 0, 0},               // no RAM
-      {kRamBytes - 4096, 8192, 0, 0, 0},        // out of RAM
-      {6 * kMib + 1, 4096, 0, 0, 0},            // not aligned
-      {6 * kMib, 100, 0, 0, 0},                 // no pages
-      {6 * kMib, 0, 0, 0, 0},                   // nothing
-      {6 * kMib, 4096, 0, 0, 1},                // a reserved field
-      {kWindowAddress, 4096, 0, 0, 0},          // the window
-      {kMib / 2, kMib + kMib / 2, 0, 0, 0},     // over the window
-      {std::uint64_t{1} << 60, 4096, 0, 0, 0},  // no address at all
+      {8 * kMib, 4096, 0, 0, 0},                    // good
+      {~std::uint64_t{4095}, 8192, 0, 0, 0},        // around the address space
+      {kRamBytes, 4096, 0, 0, 0},                   // no RAM
+      {kRamBytes - 4096, 8192, 0, 0, 0},            // out of RAM
+      {6 * kMib + 1, 4096, 0, 0, 0},                // not aligned
+      {6 * kMib, 100, 0, 0, 0},                     // no pages
+      {6 * kMib, 0, 0, 0, 0},                       // nothing
+      {6 * kMib, 4096, 0, 0, 1},                    // a reserved field
+      {kWindowAddress, 4096, 0, 0, 0},              // the window
+      {kMib / 2, kMib + kMib / 2, 0, 0, 0},         // over the window
+      {std::uint64_t{1} << 60, 4096, 0, 0, 0},      // no address at all
+      {8 * kMib, std::uint64_t{1} << 51, 0, 0, 0},  // huge
+      {8 * kMib, ~std::uint64_t{4095}, 0, 0, 0},    // all there is, and around
+      {0, std::uint64_t{1} << 52, 0, 0, 0},         // all addresses
   };
   const std::uint64_t before = Allocated();
   const tmem_desc seen = Report(ranges);
@@ -149,6 +97,22 @@ TEST_F(Reports, BadRangesFailAlone) {
     EXPECT_EQ(Slot()[i].status, TMEM_STATUS_BAD_RANGE) << i;
   }
   EXPECT_EQ(before - Allocated(), 4096u);
+}
+
+// R5: no address of a guest is another guest's memory.
+TEST_F(Reports, AnotherGuestsMemoryIsOutOfReach) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  Vm other;
+  std::memset(other.ram(), 0x5a, kRamBytes);
+  const SharedMemory more(kMib);
+  other.AddSlot(5, 64 * kMib, kMib, more.begin());
+  const tmem_desc seen = Report({{8 * kMib, 2 * kMib, 0, 0, 0}, {64 * kMib, kMib, 0, 0, 0}});
+  EXPECT_EQ(seen.value, 2 * kMib);
+  EXPECT_EQ(Slot()[1].status, TMEM_STATUS_BAD_RANGE);
+  EXPECT_EQ(At(8 * kMib), 0);
+  EXPECT_EQ(other.ram()[8 * kMib], std::byte{0x5a});
+  EXPECT_EQ(more.begin()[0], std::byte{0x5a});
+  other.RemoveSlot(5, 64 * kMib);
 }
 
 // R1
@@ -182,8 +146,39 @@ TEST_F(Reports, LockedMemoryIsRefusedWhileItIs) {
 // R6
 TEST_F(Reports, MemoryWhoseWritesAreLoggedIsRefused) {
   ASSERT_NO_FATAL_FAILURE(Start());
-  vm_->AddSlot(5, 64 * kMib, 2 * kMib, nullptr, KVM_MEM_LOG_DIRTY_PAGES);
+  const SharedMemory memory(2 * kMib);
+  vm_->AddSlot(5, 64 * kMib, 2 * kMib, memory.begin(), KVM_MEM_LOG_DIRTY_PAGES);
   EXPECT_EQ(Report({{64 * kMib, 4096, 0, 0, 0}}).tag, TMEM_STATUS_INHIBITED);
+  EXPECT_EQ(memory.begin()[0], std::byte{0x5a});
+  // It ends, as a migration that was given up does.
+  vm_->RemoveSlot(5, 64 * kMib);
+  vm_->AddSlot(5, 64 * kMib, 2 * kMib, memory.begin());
+  EXPECT_EQ(Report({{64 * kMib, 4096, 0, 0, 0}}).tag, TMEM_STATUS_OK);
+  EXPECT_EQ(memory.begin()[0], std::byte{0});
+  vm_->RemoveSlot(5, 64 * kMib);
+}
+
+// R6: where a postcopy fills the memory in.
+TEST_F(Reports, MemoryUnderAUserfaultfdIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const SharedMemory memory(2 * kMib);
+  const UniqueFd faults(
+      static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY)));
+  ASSERT_TRUE(faults.valid());
+  uffdio_api api{};
+  api.api = UFFD_API;
+  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_API, &api), 0);
+  uffdio_register all{};
+  all.range = {reinterpret_cast<std::uintptr_t>(memory.begin()), 2 * kMib};
+  all.mode = UFFDIO_REGISTER_MODE_MISSING;
+  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_REGISTER, &all), 0);
+  vm_->AddSlot(5, 64 * kMib, 2 * kMib, memory.begin());
+  EXPECT_EQ(Report({{64 * kMib, 2 * kMib, 0, 0, 0}}).tag, TMEM_STATUS_INHIBITED);
+  EXPECT_EQ(memory.begin()[0], std::byte{0x5a});
+  ASSERT_EQ(::ioctl(faults.get(), UFFDIO_UNREGISTER, &all.range), 0);
+  EXPECT_EQ(Report({{64 * kMib, 2 * kMib, 0, 0, 0}}).tag, TMEM_STATUS_OK);
+  EXPECT_EQ(memory.begin()[0], std::byte{0});
+  vm_->RemoveSlot(5, 64 * kMib);
 }
 
 // R4

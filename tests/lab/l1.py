@@ -41,6 +41,7 @@ class Options:
     append: str = ""
     modules: tuple = ()  # files, loaded before the command, each with its parameters after blanks
     debug: str = ""  # more of QEMU's arguments
+    assignable: bool = False  # an IOMMU, and a PCI device that nobody uses
 
 
 class L1(processes.Supervised):
@@ -92,13 +93,15 @@ class L1(processes.Supervised):
         thread = "single" if options.cpus == 1 else "multi"
         arguments = [
             "qemu-system-x86_64", "-name", "lab-host", "-nodefaults", "-no-user-config",
-            "-display", "none", "-no-reboot", "-machine", "pc",
+            "-display", "none", "-no-reboot",
+            "-machine", "q35" if options.assignable else "pc",
             "-accel", f"tcg,thread={thread},tb-size=512",
             # With XSAVE, L2 warns about its state's size; with AVX but no XSAVE, it crashes.
             "-cpu", "EPYC,-xsave,-avx,-avx2,-fma,-f16c",
             "-smp", options.cpus, "-m", options.memory_mib,
             "-kernel", kernel.vmlinux, "-initrd", _initramfs(kernel),
-            "-append", f"{_APPEND} {options.append}",
+            "-append", f"{_APPEND} {options.append}"
+                       f"{' intel_iommu=on' if options.assignable else ''}",
             "-chardev", f"file,id=console,path={self._directory}/console",
             "-serial", "chardev:console",
             "-device", "virtio-serial-pci",
@@ -108,6 +111,8 @@ class L1(processes.Supervised):
         for number, port in enumerate(_PORTS, 1):
             arguments += ["-chardev", f"socket,id={port},path={self._directory}/{port}",
                           "-device", f"virtserialport,chardev={port},nr={number},name={port}"]
+        if options.assignable:
+            arguments += ["-device", "intel-iommu", "-device", "pci-testdev"]
         return arguments + shlex.split(options.debug)
 
     def _write_job(self, command, environment):

@@ -111,14 +111,14 @@ class RamLayoutOfQemu : public testing::Test {
 };
 
 TEST_F(RamLayoutOfQemu, PcAroundItsSplit) {
-  for (const std::uint64_t mib : {128, 3583, 3584, 3585, 6144}) {
+  for (const std::uint64_t mib : {128u, 3583u, 3584u, 3585u, 6144u}) {
     SCOPED_TRACE(mib);
     ExpectAgreement(StoppedMachine("pc", mib), RamLayout::kPc, mib * kMib);
   }
 }
 
 TEST_F(RamLayoutOfQemu, Q35AroundItsSplit) {
-  for (const std::uint64_t mib : {128, 2815, 2816, 2817, 6144}) {
+  for (const std::uint64_t mib : {128u, 2815u, 2816u, 2817u, 6144u}) {
     SCOPED_TRACE(mib);
     ExpectAgreement(StoppedMachine("q35", mib), RamLayout::kQ35, mib * kMib);
   }
@@ -127,7 +127,7 @@ TEST_F(RamLayoutOfQemu, Q35AroundItsSplit) {
 // Memory that is plugged in later has another file; the RAM stays where it was, and the addresses
 // of the new memory are none of the file's.
 TEST_F(RamLayoutOfQemu, MemoryThatIsPluggedInIsNoneOfTheFile) {
-  for (const std::uint64_t mib : {1024, 4096}) {
+  for (const std::uint64_t mib : {1024u, 4096u}) {
     SCOPED_TRACE(mib);
     const StoppedMachine machine("pc", mib, ",slots=2,maxmem=16G",
                                  "object_add memory-backend-ram,id=more,size=256M\\n"

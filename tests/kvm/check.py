@@ -4,8 +4,9 @@
 
     tests/kvm/check.py [--filter GTEST_FILTER] [--long]
 
-Builds the module for L1's kernel, boots L1 and runs kvm_test there; once more, with a device that can
-be assigned, for the tests of that. One case a test, by the protocol of scripts/cases.py. kvm_test, tmemd and tmemctl are those of the release build.
+Builds the module for the kernel of L1, boots L1 and runs kvm_test there; once more with a device
+that can be assigned, for the tests of that. One case a test, by the protocol of scripts/cases.py.
+kvm_test, tmemd and tmemctl are those of the release build.
 """
 
 import argparse

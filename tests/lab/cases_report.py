@@ -16,6 +16,7 @@ MIB = disks.MIB
 ON = "tmem.reporting=1"
 # Reports come 2 s after memory was freed, the lab's machine may be slow.
 _PATIENCE_S = 40
+_EVENTS = "/sys/kernel/debug/tracing/"
 
 
 @contextlib.contextmanager
@@ -231,11 +232,15 @@ def report_stock_kernel(context):
     """Debian's kernel without a patch of ours: freed memory comes back, and all of it is right."""
     with _ram_file(context) as ram:
         _, guest = _stock(context, ram)
+        guest.run(f"echo 1 > {_EVENTS}events/tmem/enable")
         _hog(guest, 160, context.seed)
         full = _resident_mib(ram)
         _wait(lambda: _resident_mib(ram) < full - 100,
               lambda: f"{full:.0f} MiB and not less; {guest.counters()}")
         note = f"{full:.0f} -> {_resident_mib(ram):.0f} MiB"
+        # Its module alone says what went: page frame and order.
+        event = guest.run(f"grep -m 1 tmem_range_reported {_EVENTS}trace")
+        expect("pfn=" in event and "order=" in event, event)
         expect_no_wrong(guest.workload(
             f"churn seconds=5 bytes={100 * MIB} seed={context.seed}"), "churn")
         return note

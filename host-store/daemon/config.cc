@@ -142,8 +142,8 @@ std::uint32_t DefaultWorkers() {
 
 }  // namespace
 
-std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests) {
-  return 6 * kMiB + workers * (kMiB / 4) + guests * (kMiB / 64);
+std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests, std::size_t punchers) {
+  return 6 * kMiB + workers * (kMiB / 4) + guests * (kMiB / 64) + punchers * (kMiB / 16);
 }
 
 std::uint64_t BudgetReserveBytes(std::uint64_t budget_bytes) {
@@ -154,17 +154,19 @@ Result<DaemonConfig> CheckConfig(DaemonConfig config) {
   if (config.guests.empty()) return Invalid("no guest: give --guest NAME at least once");
   std::set<std::string> names;
   bool any_rule = false;
+  std::size_t punchers = 0;
   for (const GuestConfig& config_of : config.guests) {
     if (!names.insert(config_of.guest.name).second) {
       return Invalid("--guest " + config_of.guest.name + " is given twice");
     }
     any_rule |= config_of.rule.given();
+    punchers += config_of.ram.path.empty() || !config_of.ram.reports ? 0 : 1;
   }
   if (config.kvm_tmem == KvmTmemUse::kRequired && !any_rule) {
     return Invalid("--kvm-tmem required: no --guest has a rule, give one uid= or cgroup=");
   }
   if (Result<void> seen = CheckGuestsCanBeSeen(config); !seen) return seen.error();
-  config.overhead_bytes = OverheadBytes(config.workers, config.guests.size());
+  config.overhead_bytes = OverheadBytes(config.workers, config.guests.size(), punchers);
   const std::uint64_t fixed_bytes =
       config.overhead_bytes + config.guests.size() * config.window.window_bytes;
   TakeLimit(config, fixed_bytes);

@@ -46,8 +46,8 @@ struct DaemonConfig {
 };
 
 // What the process holds besides what the store counts: program, libraries, stacks, allocator
-// slack.
-std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests);
+// slack. Each guest whose RAM file is given has a thread that punches it.
+std::uint64_t OverheadBytes(std::uint32_t workers, std::size_t guests, std::size_t punchers);
 
 // What is kept free of a budget, so that guests may take memory before the store has given it up.
 std::uint64_t BudgetReserveBytes(std::uint64_t budget_bytes);

@@ -87,6 +87,14 @@ TEST(Config, PoolMaxIsALimitWithoutWindowsAndDaemon) {
   EXPECT_THAT(Parse({"--pool-max", "0", "--guest", "a"}).error, HasSubstr("--pool-max"));
 }
 
+TEST(Config, AThreadThatDropsMemoryCountsInTheLimit) {
+  const auto overhead = [](const char* guest) {
+    return Parse({"--memory-limit", "1G", "--guest", guest}).config().overhead_bytes;
+  };
+  EXPECT_GT(overhead("a,ram=/dev/shm/a"), overhead("a"));
+  EXPECT_EQ(overhead("a,ram=/dev/shm/a,reports=off"), overhead("a"));
+}
+
 TEST(Config, AHostBudgetIsALimitAndWantsToSeeEachGuest) {
   const Parsed parsed = Parse({"--host-budget", "4G", "--guest", "a,cgroup=/vm"});
   ASSERT_FALSE(parsed.usage_error()) << parsed.error;

@@ -8,6 +8,8 @@
 
 #include "core/client.h"
 
+struct kset;
+
 /* What the command line asks for; of it, only the switches change afterwards. */
 enum tmem_frontswap_mode {
 	TMEM_FRONTSWAP_OFF,
@@ -36,7 +38,7 @@ typedef void tmem_copy_function(void *to, const void *from);
 tmem_copy_function *tmem_copy_choose(const char **name);
 
 /* stats.c */
-int tmem_stats_create(struct tmem_client *client);
+int tmem_stats_create(struct tmem_client *client, struct kset **directory);
 
 /* cleancache.c, frontswap.c: only in a kernel with our patches */
 #ifdef CONFIG_TMEM_HOOKS
@@ -53,6 +55,11 @@ static inline int tmem_frontswap_start(struct tmem_client *client)
 	return -EOPNOTSUPP;
 }
 #endif
+
+/* shrink.c */
+bool tmem_shrink_enabled(void);
+void tmem_shrink_soon(void);
+void tmem_shrink_start(struct tmem_client *client, struct kset *parent);
 
 /* reporting.c */
 #ifdef CONFIG_PAGE_REPORTING

@@ -92,10 +92,16 @@ static void kick_later(void *context)
 	hrtimer_start(&later, ns_to_ktime(delay_ns), HRTIMER_MODE_REL_SOFT);
 }
 
+static void shrink_soon(void *context)
+{
+	tmem_shrink_soon();
+}
+
 static struct tmem_client_ops client_ops __ro_after_init = {
 	.ring = ring,
 	.kick_soon = kick_soon,
 	.kick_later = kick_later,
+	.shrink_soon = shrink_soon,
 	/* hypercall and copy_page are chosen when the host is found. */
 };
 
@@ -122,6 +128,7 @@ static struct tmem_client * __init create_client(void *window, u64 bytes)
 		.load_timeout_ns = (u64)tmem_load_timeout_s() * NSEC_PER_SEC,
 		.spin_ns = SPIN_NS,
 		.spin_page_ns = SPIN_PAGE_NS,
+		.shrink = tmem_shrink_enabled(),
 	};
 	struct tmem_client *client = tmem_alloc(sizeof(*client));
 	int error;

@@ -11,18 +11,19 @@
 
 static int __init tmem_init(void)
 {
+	struct kset *directory = NULL;
 	struct tmem_client *client;
 	int error;
 
 	if (!tmem_cleancache_enabled() && tmem_frontswap_mode() == TMEM_FRONTSWAP_OFF &&
-	    !tmem_reporting_enabled())
+	    !tmem_reporting_enabled() && !tmem_shrink_enabled())
 		return DOING_NOTHING;
 	client = tmem_host_connect();
 	if (IS_ERR(client)) {
 		pr_err("no host found (error %ld), doing nothing\n", PTR_ERR(client));
 		return PTR_ERR(client) == -ENODEV ? DOING_NOTHING : 0;
 	}
-	error = tmem_stats_create(client);
+	error = tmem_stats_create(client, &directory);
 	if (error)
 		pr_err("no figures in sysfs (error %d)\n", error);
 	if (tmem_cleancache_enabled()) {
@@ -36,6 +37,7 @@ static int __init tmem_init(void)
 			pr_err("frontswap is not available (error %d)\n", error);
 	}
 	tmem_reporting_start(client);
+	tmem_shrink_start(client, directory);
 	return 0;
 }
 

@@ -71,19 +71,23 @@ static const struct attribute_group stats = {
 /**
  * tmem_stats_create - make the files
  * @client: whose figures they show
+ * @directory: set to where they are
  *
  * Return: 0 or an error.
  */
-int tmem_stats_create(struct tmem_client *client)
+int tmem_stats_create(struct tmem_client *client, struct kset **directory)
 {
-	struct kobject *directory = kobject_create_and_add("tmem", kernel_kobj);
+	/* A set, because uevents come from members of sets only. */
+	struct kset *set = kset_create_and_add("tmem", NULL, kernel_kobj);
 	int error;
 
-	if (!directory)
+	if (!set)
 		return -ENOMEM;
 	the_client = client;
-	error = sysfs_create_group(directory, &stats);
+	error = sysfs_create_group(&set->kobj, &stats);
 	if (error)
-		kobject_put(directory);
+		kset_unregister(set);
+	else
+		*directory = set;
 	return error;
 }

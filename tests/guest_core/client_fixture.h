@@ -29,6 +29,7 @@ class ClientFixture : public ::testing::Test {
     client_options.table_keys = table_keys;
     client_options.get_timeout_ns = kTimeoutNs;
     client_options.load_timeout_ns = kTimeoutNs;
+    client_options.shrink = shrink_;
     client_ = std::make_unique<tmem_client>();
     ASSERT_EQ(
         tmem_client_create(client_.get(), &client_options, host_->window(), host_->window_bytes()),
@@ -107,6 +108,8 @@ class ClientFixture : public ::testing::Test {
   u32 pool_ = 0;
   int soon_ = 0;
   int later_ = 0;
+  int shrinks_ = 0;
+  bool shrink_ = false;
   bool ringing_allowed_ = true;
 
  private:
@@ -119,12 +122,14 @@ class ClientFixture : public ::testing::Test {
 
   static void KickSoon(void* context) { ++Self(context)->soon_; }
   static void KickLater(void* context) { ++Self(context)->later_; }
+  static void ShrinkSoon(void* context) { ++Self(context)->shrinks_; }
 
   static constexpr tmem_client_ops kOps = {
       .ring = RingHost,
       .hypercall = nullptr,
       .kick_soon = KickSoon,
       .kick_later = KickLater,
+      .shrink_soon = ShrinkSoon,
       .copy_page = CopyPage,
   };
 };

@@ -136,6 +136,7 @@ class Hypercall : public SwapFixture {
       .hypercall = EnterHost,
       .kick_soon = KickSoon,
       .kick_later = KickLater,
+      .shrink_soon = nullptr,
       .copy_page = CopyPage,
   };
 };

@@ -26,6 +26,7 @@ const tmem_client_ops LiveGuest::kMemoryOps = {
     .hypercall = nullptr,
     .kick_soon = [](void*) {},
     .kick_later = [](void*) {},
+    .shrink_soon = nullptr,
     .copy_page = CopyPage,
 };
 
@@ -34,6 +35,7 @@ const tmem_client_ops LiveGuest::kHypercallOps = {
     .hypercall = EnterHost,
     .kick_soon = [](void*) {},
     .kick_later = [](void*) {},
+    .shrink_soon = nullptr,
     .copy_page = CopyPage,
 };
 

@@ -7,6 +7,7 @@ import json
 import pathlib
 import subprocess
 import tempfile
+import time
 
 from lab import disks, doorbells
 from lab import guest as lab_guest
@@ -66,6 +67,13 @@ class Context:
             self._directory(f"{name}{next(self._numbers)}"))
         self._guests.append(guest)
         return self._stack.enter_context(guest)
+
+    def wait(self, condition, what, patience_s=40):
+        """Until it holds; else fails with what() says."""
+        deadline = time.monotonic() + patience_s
+        while not condition():
+            expect(time.monotonic() < deadline, what())
+            time.sleep(0.2)
 
     def forget(self, guest):
         """What this guest says is not looked at: it was broken on purpose."""

@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from lab import (case, cases_bench, cases_files, cases_hosts, cases_lab,  # noqa: E402
                  cases_lab_guests, cases_lab_life, cases_lab_lost, cases_lost, cases_report,
-                 cases_rollback, cases_rules, cases_swap)
+                 cases_rollback, cases_rules, cases_shrink, cases_swap)
 from lab import guest as lab_guest  # noqa: E402
 from lab import host as lab_host  # noqa: E402
 from lab import images, initramfs, l1, paths, place, progress  # noqa: E402
@@ -26,7 +26,7 @@ from lab import images, initramfs, l1, paths, place, progress  # noqa: E402
 # Name -> test.
 CASES = {**cases_files.CASES, **cases_rules.CASES, **cases_swap.CASES, **cases_hosts.CASES,
          **cases_bench.CASES, **cases_lost.CASES, **cases_rollback.CASES,
-         **cases_report.CASES}
+         **cases_report.CASES, **cases_shrink.CASES}
 _BY_HYPERCALL = [cases_lab, cases_lab_lost, cases_lab_life, cases_lab_guests]
 # Those that run with --lab or --kvm unless others are named.
 HYPERCALL = {**{name: case for cases in _BY_HYPERCALL for name, case in cases.CASES.items()},

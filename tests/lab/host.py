@@ -84,10 +84,13 @@ class Host(processes.Supervised):
     def memory_bytes(self):
         return processes.memory_bytes(self.pid)
 
+    def ctl(self, *words):
+        """What tmemctl says and ends with."""
+        return subprocess.run([paths.binary("tmemctl"), "--run-dir", self._directory, *words],
+                              capture_output=True, text=True, timeout=150, check=False)
+
     def status(self):
-        done = subprocess.run(
-            [paths.binary("tmemctl"), "--run-dir", self._directory, "status", "--json"],
-            capture_output=True, text=True, timeout=30, check=False)
+        done = self.ctl("status", "--json")
         if done.returncode != 0:
             raise HostError(f"tmemctl: {done.stderr.strip()}\ntmemd's log ends:\n{self.log()}")
         return json.loads(done.stdout)

@@ -61,6 +61,8 @@ int tmem_client_create(struct tmem_client *client, const struct tmem_client_opti
 	error = tmem_window_attach(&client->window, memory, bytes);
 	if (error)
 		return error;
+	if (options->shrink)
+		client->window.wanted |= TMEM_FEATURE_SHRINK;
 	tmem_credit_init(&client->credit, &client->window.header->host);
 	client->key_lanes = client->window.geometry.key_lanes;
 	client->lanes = tmem_alloc(sizeof(*client->lanes) * (client->key_lanes + 1));
@@ -370,8 +372,10 @@ u64 tmem_client_work(struct tmem_client *client)
 		again_ns = tmem_probe_ns(client);
 	if (probe_lost_host(client))
 		again_ns = tmem_probe_ns(client);
-	if (tmem_by_hypercall(client) && has_pools(client) && !again_ns)
+	if (tmem_by_hypercall(client) &&
+	    (has_pools(client) || (client->window.features & TMEM_FEATURE_SHRINK)) && !again_ns)
 		again_ns = TMEM_REFRESH_NS;
+	tmem_shrink_follow(client);
 	tmem_mutex_unlock(&client->admin);
 	tmem_client_kick(client, TMEM_KICK_OTHER);
 	tmem_refresh(client, TMEM_REFRESH_NS);

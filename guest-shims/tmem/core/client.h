@@ -19,6 +19,7 @@
 #include "counters.h"
 #include "credit.h"
 #include "lane.h"
+#include "shrink.h"
 #include "swap.h"
 #include "window.h"
 
@@ -71,6 +72,8 @@ enum tmem_kick_reason {
  * @kick_soon: call tmem_client_kick as soon as the caller's locks are gone. Any context.
  * @kick_later: call tmem_client_kick in about a millisecond; with @hypercall later, since each
  *	costs an exit. Any context.
+ * @shrink_soon: call tmem_shrink_work in a context that may sleep for long; NULL: not able to. May
+ *	come from tmem_client_work only.
  * @copy_page: copy 4096 bytes
  */
 struct tmem_client_ops {
@@ -78,6 +81,7 @@ struct tmem_client_ops {
 	u32 (*hypercall)(void *context, enum tmem_hypercall operation, u64 lanes);
 	void (*kick_soon)(void *context);
 	void (*kick_later)(void *context);
+	void (*shrink_soon)(void *context);
 	void (*copy_page)(void *to, const void *from);
 };
 
@@ -89,6 +93,7 @@ struct tmem_client_options {
 	u64 load_timeout_ns;
 	u64 spin_ns; /* look at the window for this long before sleeping ... */
 	u64 spin_page_ns; /* ... and this long more for each page */
+	bool shrink; /* the host may ask for memory */
 	u64 probe_ns; /* how often a lost host is tried again; 0: TMEM_PROBE_NS */
 };
 
@@ -107,6 +112,7 @@ struct tmem_client {
 	struct tmem_credit credit;
 	struct tmem_breaker breakers[TMEM_KINDS];
 	struct tmem_swap swap;
+	struct tmem_shrink shrink;
 	struct tmem_mutex admin;
 	struct tmem_waitq waitq;
 	u64 ready; /* registered: the how-many-th time; 0: not now */

@@ -76,7 +76,11 @@
 	X(reports_floor) /* not made: the guest has little free memory */            \
 	X(report_ranges) /* that the host has dropped */                             \
 	X(report_ranges_refused) /* by the host, each for itself */                  \
-	X(report_bytes) /* that the host says it has dropped */
+	X(report_bytes) /* that the host says it has dropped */                      \
+	X(shrunk_pages) /* of clean cache, because the host wanted them back */      \
+	X(shrinks_short) /* ended because there was no more to give */               \
+	X(drained_pages) /* promised ones that came home */                          \
+	X(drain_errors) /* of those, that could not be read */
 
 enum tmem_counter {
 #define TMEM_COUNTER_ENUM(name) TMEM_COUNT_##name,

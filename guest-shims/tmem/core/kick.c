@@ -340,7 +340,7 @@ bool tmem_notices_want_work(struct tmem_client *client)
 {
 	const struct tmem_host_page *host = &client->window.header->host;
 
-	return host_started_over(client) ||
+	return host_started_over(client) || tmem_shrink_wanted(client) ||
 	       tmem_credit_available(&client->credit) > tmem_read(&host->credits_target);
 }
 

@@ -2,7 +2,7 @@
 /* The window as the guest trusts it: geometry checked from one copy, and registration. */
 #include "window.h"
 
-/* What this guest knows how to use. */
+/* What this guest knows how to use, and everybody may know it for. */
 #define FEATURES_WANTED                                                                       \
 	(TMEM_FEATURE_EPHEMERAL | TMEM_FEATURE_PERSISTENT | TMEM_FEATURE_FILL |               \
 	 TMEM_FEATURE_REPORT)
@@ -59,6 +59,7 @@ int tmem_window_attach(struct tmem_window *window, void *memory, u64 bytes)
 	error = check_geometry(&window->geometry, bytes);
 	if (error)
 		return error;
+	window->wanted = FEATURES_WANTED;
 	window->boot_id[0] = tmem_random() | 1;
 	window->boot_id[1] = tmem_random();
 	return 0;
@@ -73,7 +74,7 @@ int tmem_window_attach(struct tmem_window *window, void *memory, u64 bytes)
 void tmem_window_request(struct tmem_window *window, u64 request, u64 offered)
 {
 	struct tmem_guest_page *guest = &window->header->guest;
-	u64 features = offered & FEATURES_WANTED;
+	u64 features = offered & window->wanted;
 
 	tmem_write(&window->features, features);
 	tmem_write(&guest->boot_id[0], window->boot_id[0]);

@@ -13,6 +13,7 @@ struct tmem_window {
 	struct tmem_header *header;
 	struct tmem_geometry geometry; /* the one copy, checked */
 	u64 boot_id[2];
+	u64 wanted; /* features, if the host offers them */
 	u64 features; /* chosen */
 };
 

@@ -38,7 +38,8 @@ def pair_ratios(run, key):
 def overhead(runs, rows):
     for run in runs:
         name = f"{run['task']}, {run['cpus']} vCPU"
-        for key, what, target in [("seconds", "time", "<= 1.05"), ("host_cpu_s", "host CPU", "")]:
+        target = "" if run["task"] == "faults-rested" else "<= 1.05"
+        for key, what, target in [("seconds", "time", target), ("host_cpu_s", "host CPU", "")]:
             _, median, high = median_interval(pair_ratios(run, key))
             rows.append(targets.Figure(f"{name}: {what}, reports on by off, median of pairs",
                                        round(median, 4), "x"))

@@ -51,12 +51,13 @@ class Setup:
 class Single:
     """A context manager: a guest, its RAM a file in tmpfs, and a daemon if the variant wants one.
 
-    With `tmem` the shims are on, reports of free memory as `reporting` says. `ram_directory` is
-    another tmpfs than /dev/shm; `extra` and `options` are more of QEMU's and of the guest's.
+    With `tmem` reports of free memory are as `reporting` says, and with `shims` the rest of tmem is
+    on too. `ram_directory` is another tmpfs than /dev/shm; `extra` is more of QEMU's arguments,
+    `options` are more of the guest's.
     """
 
-    def __init__(self, setup, progress, reporting=True, ram_directory="/dev/shm", extra=(),
-                 append="", **options):
+    def __init__(self, setup, progress, reporting=True, shims=False, ram_directory="/dev/shm",
+                 extra=(), **options):
         self.setup = setup
         self.guest = None
         self.host = None
@@ -64,9 +65,9 @@ class Single:
         self.ram = pathlib.Path(ram_directory) / f"tmem-bench-{os.getpid()}"
         self.doorbell = doorbells.kind() if setup.variant == "tmem" else "none"
         self._progress = progress
-        self._append = append
+        self._append = ""
         if setup.variant == "tmem":
-            self._append += f" {_SHIMS} tmem.reporting={int(reporting)}"
+            self._append = f"tmem.reporting={int(reporting)} {_SHIMS if shims else ''}"
         self._extra = extra + (_BALLOON if setup.variant == "virtio-balloon" else ())
         self._options = options
         self._stack = contextlib.ExitStack()
@@ -102,10 +103,9 @@ class Single:
     def phase(self, text):
         self._progress.phase(f"{self.setup.title()}: {text}")
 
-    def switch(self, on, settle_s=0.0):
+    def switch(self, on):
         """Reports at run time. A guest that just turned them off waits for its last one."""
-        self.guest.run(f"until echo {int(on)} > {_SWITCH}; do sleep 0.05; done 2>/dev/null;"
-                       f" sleep {settle_s}")
+        self.guest.run(f"until echo {int(on)} > {_SWITCH}; do sleep 0.05; done 2>/dev/null")
 
     def faults(self, mebibytes, rounds=1, procs=1, thp=0, timeout_s=300):
         """Takes, touches and frees memory; returns the guest's seconds."""

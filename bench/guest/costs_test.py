@@ -133,6 +133,14 @@ class ReportCost(unittest.TestCase):
         self.assertIn("not root", run["skipped"])
         self.assertIn("not root", tables.plain({"runs": [run], "machine": MACHINE}))
 
+    def test_the_quick_form_is_short_if_it_is_not_told(self):
+        def tasks(**options):
+            plan = report_cost.plan(measure.Options(quick=True, **options), None,
+                                    progress.Silent())
+            return [setup.task for setup, _ in plan]
+
+        self.assertEqual((tasks(), tasks(only="huge")), (["small"], ["huge"]))
+
     def test_what_else_is_missing_is_an_error(self):
         setup = single.Setup("report-cost", "tmem", 1024, 512 * MIB, "small")
         with mock.patch.object(report_cost, "_measured", side_effect=paths.Missing("no tmemd")):

@@ -26,7 +26,7 @@ def plan(options, _, progress):
     """Yields (setup, a function that runs it). Reports and balloon take turns in one guest."""
     given_mib = _QUICK_MIB if options.quick else options.mib or _FULL_MIB
     guest_mib = given_mib + (_QUICK_MORE_MIB if options.quick else _MORE_MIB)
-    for task in ("small", "huge"):
+    for task in ["small"] if options.quick and not options.only else ["small", "huge"]:
         setup = single.Setup("report-cost", "tmem", guest_mib, given_mib * MIB, task,
                              seed=options.seed)
         if not options.only or options.only in setup.title():

@@ -202,7 +202,8 @@ def phase_style(_):
     all_ok = True
     for script in ("tests/tidy/style.py", "tests/tidy/style_test.py", "tests/tidy/check_test.py",
                    "bench/guest/targets_test.py", "bench/guest/compare_test.py",
-                   "bench/guest/costs_test.py", "bench/store/zram_test.py",
+                   "bench/guest/costs_test.py", "bench/guest/cache_figures_test.py",
+                   "bench/store/zram_test.py",
                    "bench/guest/choice_test.py", "bench/guest/measure_test.py",
                    "bench/guest/sampler_test.py", "bench/guest/crowd_test.py",
                    "tests/lab/standstill_test.py"):

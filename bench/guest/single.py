@@ -51,13 +51,15 @@ class Setup:
 class Single:
     """A context manager: a guest, its RAM a file in tmpfs, and a daemon if the variant wants one.
 
-    With `tmem` reports of free memory are as `reporting` says, and with `shims` the rest of tmem is
-    on too. `ram_directory` is another tmpfs than /dev/shm; `extra` is more of QEMU's arguments,
-    `options` are more of the guest's.
+    With `tmem` reports of free memory are as `reporting` says, with `shims` the rest of tmem is on
+    too, and `append` is more of the command line. `ram_directory` is another tmpfs than /dev/shm;
+    `extra` is more of QEMU's arguments, `options` are more of the guest's, `pool_mib` and
+    `guest_options` of the daemon's.
     """
 
-    def __init__(self, setup, progress, reporting=True, shims=False, ram_directory="/dev/shm",
-                 extra=(), **options):
+    def __init__(self, setup, progress, reporting=True, shims=False, append="",
+                 ram_directory="/dev/shm", extra=(), pool_mib=_POOL_MIB, guest_options="",
+                 **options):
         self.setup = setup
         self.guest = None
         self.host = None
@@ -67,9 +69,11 @@ class Single:
         self._progress = progress
         self._append = ""
         if setup.variant == "tmem":
-            self._append = f"tmem.reporting={int(reporting)} {_SHIMS if shims else ''}"
+            self._append = f"tmem.reporting={int(reporting)} {_SHIMS if shims else ''} {append}"
         self._extra = extra + (_BALLOON if setup.variant == "virtio-balloon" else ())
         self._options = options
+        self._pool_mib = pool_mib
+        self._guest_options = guest_options
         self._stack = contextlib.ExitStack()
         self._sampler = sampler.MemorySampler(_SAMPLE_S, {"ram": self.resident_bytes})
 
@@ -95,8 +99,9 @@ class Single:
         self._stack.__exit__(*error)
 
     def _new_host(self, directory):
-        name = f"{_GUEST},ram={self.ram}" if self.doorbell == "ivshmem" else _GUEST
-        return lab_host.Host([name], 2 * _POOL_MIB + 32, _POOL_MIB, directory, self.doorbell)
+        ram = f",ram={self.ram}" if self.doorbell == "ivshmem" else ""
+        return lab_host.Host([_GUEST + ram + self._guest_options], _POOL_MIB + self._pool_mib + 32,
+                             _POOL_MIB, directory, self.doorbell)
 
     # ---- what is done ----
 

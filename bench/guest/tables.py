@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """Tables for people from the JSON of a report."""
 
-from guest import compare, costs, crowd_figures, targets
+from guest import cache_figures, compare, costs, crowd_figures, targets
 
 MIB = 1 << 20
 
@@ -91,6 +91,7 @@ _COLUMNS = {
     "overhead": costs.OVERHEAD_COLUMNS,
     "migrate": costs.MIGRATE_COLUMNS,
     "report-cost": costs.REPORT_COST_COLUMNS,
+    "cache-return": cache_figures.COLUMNS,
 }
 
 

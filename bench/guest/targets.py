@@ -273,7 +273,8 @@ _OF_WORKLOAD = {"streaming": _streaming, "swap": _swap, "random": _random, "tree
                 "fit": _elsewhere("guest.crowd_figures", "fit"),
                 "overhead": _elsewhere("guest.costs", "overhead"),
                 "migrate": _elsewhere("guest.costs", "migrate"),
-                "report-cost": _elsewhere("guest.costs", "report_cost")}
+                "report-cost": _elsewhere("guest.costs", "report_cost"),
+                "cache-return": _elsewhere("guest.cache_figures", "figures")}
 
 
 def figures(runs):

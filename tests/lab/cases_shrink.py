@@ -132,5 +132,8 @@ def drain_brings_pages_home(context):
     return f"{held * 4096 / MIB:.0f} MiB home, {said.splitlines()[-1]}"
 
 
+# By hypercall too.
+LAB_CASES = {case.__name__: case for case in [shrink_gives_memory_back, drain_brings_pages_home]}
+
 CASES = {case.__name__: case for case in [
     shrink_gives_memory_back, shrink_by_user, shrink_refused, drain_brings_pages_home]}

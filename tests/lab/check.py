@@ -30,7 +30,7 @@ CASES = {**cases_files.CASES, **cases_rules.CASES, **cases_swap.CASES, **cases_h
 _BY_HYPERCALL = [cases_lab, cases_lab_lost, cases_lab_life, cases_lab_guests]
 # Those that run with --lab or --kvm unless others are named.
 HYPERCALL = {**{name: case for cases in _BY_HYPERCALL for name, case in cases.CASES.items()},
-             **cases_report.LAB_CASES}
+             **cases_report.LAB_CASES, **cases_shrink.LAB_CASES}
 # These boot two guests, so nothing runs beside them.
 ALONE = cases_hosts.ALONE | cases_lost.ALONE
 

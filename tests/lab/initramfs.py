@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 import subprocess
+import threading
 
 from lab import paths
 
@@ -36,6 +37,11 @@ class _Cpio:
         return b"".join(self._parts)
 
 
+def _partial(path):
+    """Where this thread writes what becomes `path`: two threads may make the same one."""
+    return path.with_suffix(f".{os.getpid()}-{threading.get_native_id()}")
+
+
 def compile_program(name):
     """Compiles one of the guests' programs statically; cached by its sources' contents."""
     directory = paths.cache_dir("lab")
@@ -46,7 +52,7 @@ def compile_program(name):
         digest.update(file.read_bytes())
     program = directory / f"{name}-{digest.hexdigest()[:16]}"
     if not program.exists():
-        partial = program.with_suffix(f".{os.getpid()}")
+        partial = _partial(program)
         try:
             subprocess.run(["gcc", *_C_FLAGS, "-o", partial, *sources], check=True)
         except FileNotFoundError:
@@ -113,7 +119,7 @@ def pack(name, init, files, directories, applets):
 
     path = paths.cache_dir("lab") / f"{name}-{hashlib.sha256(image).hexdigest()[:16]}.cpio"
     if not path.exists():
-        partial = path.with_suffix(f".{os.getpid()}")
+        partial = _partial(path)
         partial.write_bytes(image)
         partial.rename(path)
     return path

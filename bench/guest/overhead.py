@@ -44,13 +44,14 @@ def plan(options, _, progress):
 
 
 class _Task:
-    """A fixed piece of work that takes about `sample_s` seconds; sized by a first run of it."""
+    """A fixed piece of work that takes about `sample_s` seconds; sized by first runs of it."""
 
     def __init__(self, bench, sample_s):
         self._bench = bench
         self._work = 1
-        once = min(self.sample(), self.sample())
-        self._work = max(1, round(sample_s / once))
+        # What is short is mostly start, and a machine is slow at times.
+        while (once := self.sample()) < sample_s / 2:
+            self._work = max(self._work + 1, round(self._work * sample_s / once))
 
     def sample(self):
         """Seconds by the guest's clock."""

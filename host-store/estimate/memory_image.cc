@@ -17,6 +17,8 @@ namespace {
 constexpr uint64_t kPieceBytes = 1 << 20;
 // Of the largest guests that exist; more are rubbish in a header.
 constexpr uint64_t kMaxSegments = 1 << 20;
+// No physical address of x86-64 is above.
+constexpr uint64_t kMaxMemoryBytes = uint64_t{1} << 52;
 
 // What begins files that hold memory in ways of their own, and what to do about it.
 struct OtherFormat {
@@ -129,14 +131,33 @@ Result<void> MemoryImage::AddCore(uint64_t file_bytes) {
       return Bad("is a core file cut off: a segment ends behind its " + std::to_string(file_bytes) +
                  " bytes");
     }
+    if (segment.p_memsz > kMaxMemoryBytes) return Bad("names more memory than there can be");
     if (segment.p_filesz != 0) extents_.push_back({segment.p_offset, segment.p_filesz});
-    pages_ += PagesOf(segment.p_filesz);
     if (segment.p_memsz > segment.p_filesz) {
       absent_pages_ += PagesOf(segment.p_memsz) - PagesOf(segment.p_filesz);
     }
   }
+  MergeExtents();
+  for (const Extent& extent : extents_) pages_ += PagesOf(extent.bytes);
   if (pages_ == 0) return Bad("is a core file without memory in it");
   return Ok();
+}
+
+// In the file's order. Memory that is mapped at several addresses is in several segments, as of
+// dump-guest-memory -p, but is one page; and a file of segments that are all of it each ends.
+void MemoryImage::MergeExtents() {
+  std::sort(extents_.begin(), extents_.end(),
+            [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
+  std::vector<Extent> merged;
+  for (const Extent& extent : extents_) {
+    if (merged.empty() || extent.offset >= merged.back().offset + merged.back().bytes) {
+      merged.push_back(extent);
+      continue;
+    }
+    Extent& before = merged.back();
+    before.bytes = std::max(before.bytes, extent.offset + extent.bytes - before.offset);
+  }
+  extents_ = std::move(merged);
 }
 
 Result<void> MemoryImage::VisitExtent(const Extent& extent,

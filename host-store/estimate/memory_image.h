@@ -16,7 +16,8 @@ namespace tmem {
 
 // Raw: the whole file is pages, as QEMU's `pmemsave`, a RAM file or a memfd has them. Core: the
 // bytes that the file has of its PT_LOAD segments, as `dump-guest-memory`, `gcore` and the kernel
-// write them; memory that a segment names but the file does not have is `absent`.
+// write them, those of several segments once; memory that a segment names but the file does not
+// have is `absent`.
 //
 // Thread rule: one thread. Cost: the file is read once, in pieces of 1 MiB.
 class MemoryImage {
@@ -50,6 +51,7 @@ class MemoryImage {
   Result<uint64_t> FileBytes() const;
   Result<void> AddRaw(uint64_t file_bytes);
   Result<void> AddCore(uint64_t file_bytes);
+  void MergeExtents();
   Result<void> ReadAt(uint64_t offset, std::byte* to, uint64_t bytes) const;
   Result<void> VisitExtent(const Extent& extent, const std::function<void(PageView)>& visit);
   Error Bad(const std::string& what) const { return {ErrorCode::kCorrupt, path_ + ": " + what}; }

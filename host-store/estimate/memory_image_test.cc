@@ -148,6 +148,45 @@ TEST_F(MemoryImageTest, RefusesACoreFileCutOffAnywhere) {
   EXPECT_THAT(ErrorOf(far), HasSubstr("cut off"));
 }
 
+// One field of the segment at `number` of a file that MakeCore() made.
+void SetField(std::string& core, size_t number, size_t field, uint64_t value) {
+  const size_t at = sizeof(Elf64_Ehdr) + (number + 1) * sizeof(Elf64_Phdr) + field;
+  std::memcpy(&core[at], &value, sizeof(value));
+}
+
+// As dump-guest-memory -p writes memory that is mapped twice.
+TEST_F(MemoryImageTest, CountsBytesThatAreInSeveralSegmentsOnce) {
+  std::string core = MakeCore({{text_ + heap_, 2 * kPageBytes}, {heap_, kPageBytes}});
+  const size_t first = sizeof(Elf64_Ehdr) + 3 * sizeof(Elf64_Phdr);
+  SetField(core, 1, offsetof(Elf64_Phdr, p_offset), first + kPageBytes);
+  auto image = MemoryImage::Open(Write(core));
+  ASSERT_TRUE(image.ok()) << image.error().Describe();
+  EXPECT_EQ((*image)->pages(), 2u);
+  EXPECT_EQ(Read(**image), text_ + heap_);
+}
+
+TEST_F(MemoryImageTest, AFileOfSegmentsThatAreAllOfItIsReadOnce) {
+  constexpr size_t kSegments = 60'000;
+  std::string core = MakeCore(std::vector<Segment>(kSegments, Segment{"", 0}));
+  const uint64_t bytes = core.size() / kPageBytes * kPageBytes;
+  for (size_t i = 0; i < kSegments; ++i) {
+    SetField(core, i, offsetof(Elf64_Phdr, p_offset), 0);
+    SetField(core, i, offsetof(Elf64_Phdr, p_filesz), bytes);
+    SetField(core, i, offsetof(Elf64_Phdr, p_memsz), bytes);
+  }
+  const auto image = MemoryImage::Open(Write(core));
+  ASSERT_TRUE(image.ok()) << image.error().Describe();
+  EXPECT_EQ((*image)->pages(), bytes / kPageBytes);
+}
+
+TEST_F(MemoryImageTest, RefusesMoreMemoryThanThereCanBe) {
+  std::string core = MakeCore({{text_, kPageBytes}});
+  for (const uint64_t bytes : {UINT64_MAX, UINT64_MAX - kPageBytes, (uint64_t{1} << 52) + 1}) {
+    SetField(core, 0, offsetof(Elf64_Phdr, p_memsz), bytes);
+    EXPECT_THAT(ErrorOf(core), HasSubstr("more memory than there can be")) << bytes;
+  }
+}
+
 TEST_F(MemoryImageTest, SaysThatAFileBecameShorter) {
   auto image = MemoryImage::Open(Write(text_ + heap_));
   ASSERT_TRUE(image.ok());

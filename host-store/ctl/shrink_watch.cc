@@ -41,8 +41,11 @@ std::optional<ShrinkWatch::Verdict> ShrinkWatch::Look(const json& guest, std::ui
   if (connected == guest.end() || *connected != true) {
     return Verdict{false, "the guest is gone"};
   }
-  if (progress != progress_ || moved_ns_ == 0) {
-    progress_ = progress;
+  progress_ = progress;
+  const std::uint64_t given_bytes = Number(task, "done_bytes");
+  const bool moved = shrink ? given_bytes > best_bytes_ : held_bytes < best_bytes_;
+  if (moved || moved_ns_ == 0) {
+    best_bytes_ = shrink ? given_bytes : held_bytes;
     moved_ns_ = now_ns;
   }
   // The flushes of the last pages may still be on their way.

@@ -19,7 +19,8 @@ class ShrinkWatch {
     std::string text;  // for the operator
   };
 
-  // Gives up when nothing has moved for `patience_ns`.
+  // Gives up when nothing has moved for `patience_ns`: a drain moves when the pool holds less of
+  // the guest's than ever, not when the guest says so.
   ShrinkWatch(Task task, std::uint64_t patience_ns) : task_(task), patience_ns_(patience_ns) {}
 
   // Nothing while the guest is at it.
@@ -34,6 +35,7 @@ class ShrinkWatch {
   const std::uint64_t patience_ns_;
   std::string progress_;
   std::uint64_t moved_ns_ = 0;
+  std::uint64_t best_bytes_ = 0;  // given up, or still here
 };
 
 }  // namespace tmem

@@ -53,6 +53,23 @@ TEST(ShrinkWatch, ADrainIsDoneWhenNothingIsHeldAnyMore) {
   EXPECT_THAT(verdict->text, HasSubstr("2.0 MiB home, 0 B still here"));
 }
 
+// It says that pages go home, and puts others.
+TEST(ShrinkWatch, AGuestThatOnlySaysSoIsGivenUp) {
+  ShrinkWatch watch(ShrinkWatch::Task::kDrain, 10 * kSecond);
+  EXPECT_FALSE(watch.Look(Drain("working", 0, 200), 1 * kSecond));
+  std::uint64_t now_ns = 1 * kSecond;
+  std::uint64_t done_bytes = 0;
+  std::optional<ShrinkWatch::Verdict> verdict;
+  while (!verdict && now_ns < 60 * kSecond) {
+    now_ns += kSecond;
+    done_bytes += 1u << 20;
+    verdict = watch.Look(Drain("working", done_bytes, 200 + now_ns / kSecond % 2), now_ns);
+  }
+  ASSERT_TRUE(verdict);
+  EXPECT_FALSE(verdict->done);
+  EXPECT_EQ(now_ns, 11 * kSecond);
+}
+
 TEST(ShrinkWatch, SaysWhyItStopped) {
   const auto text = [](const json& guest) {
     ShrinkWatch watch(

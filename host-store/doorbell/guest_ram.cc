@@ -108,7 +108,8 @@ bool Parse(const std::string& line, Mapping& mapping) {
 }
 
 // Mappings come in the order of their addresses; a RAM file is mapped in one piece, or in pieces
-// that follow each other.
+// that follow each other. Writable: what the process itself may only read, we destroy for nobody;
+// it may have put another's file in the place of its own.
 Result<void> CheckMappings(pid_t pid, const struct stat& file) {
   std::ifstream maps(ProcPath(pid, "maps"));
   std::string line;
@@ -120,10 +121,11 @@ Result<void> CheckMappings(pid_t pid, const struct stat& file) {
       continue;
     }
     if (mapping.access[3] != 's') return Refused("its RAM is mapped privately (share=off)");
-    if (mapping.offset == covered) covered += mapping.end - mapping.begin;
+    const bool writable = mapping.access[1] == 'w';
+    if (writable && mapping.offset == covered) covered += mapping.end - mapping.begin;
   }
   if (covered < static_cast<std::uint64_t>(file.st_size)) {
-    return Refused("its process does not map the RAM file");
+    return Refused("its process does not map the RAM file, shared and writable");
   }
   return Ok();
 }

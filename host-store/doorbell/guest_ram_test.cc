@@ -83,8 +83,8 @@ class MayDrop : public testing::Test {
     if (memory_ != MAP_FAILED) ::munmap(memory_, kBytes);
   }
 
-  void Map(int flags, std::size_t bytes = kBytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file_.get(), 0);
+  void Map(int flags, std::size_t bytes = kBytes, int access = PROT_READ | PROT_WRITE) {
+    memory_ = ::mmap(nullptr, bytes, access, flags, file_.get(), 0);
     ASSERT_NE(memory_, MAP_FAILED);
   }
   std::string Why() const {
@@ -110,14 +110,20 @@ TEST_F(MayDrop, PrivateRamMayNot) {
 
 // R6
 TEST_F(MayDrop, AFileThatIsNotMappedAnyMoreMayNot) {
-  EXPECT_EQ(Why(), "its process does not map the RAM file");
+  EXPECT_EQ(Why(), "its process does not map the RAM file, shared and writable");
 }
 
 TEST_F(MayDrop, AFileMappedInPartMayNot) {
   Map(MAP_SHARED, kBytes / 2);
-  EXPECT_EQ(Why(), "its process does not map the RAM file");
+  EXPECT_EQ(Why(), "its process does not map the RAM file, shared and writable");
   ::munmap(memory_, kBytes / 2);
   memory_ = MAP_FAILED;
+}
+
+// A tenant who may rename its RAM file can put anybody's file there, and map it as far as it may.
+TEST_F(MayDrop, AFileThatItsProcessMayOnlyReadMayNot) {
+  Map(MAP_SHARED, kBytes, PROT_READ);
+  EXPECT_EQ(Why(), "its process does not map the RAM file, shared and writable");
 }
 
 TEST_F(MayDrop, LockedRamMayNot) {

@@ -20,6 +20,8 @@ std::uint64_t ThreadCpuNs() {
          static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
+
 bool IsPlain(const tmem_report_range& range) {
   return range.status == 0 && range.zero0 == 0 && range.zero1 == 0;
 }
@@ -55,6 +57,11 @@ std::vector<PunchPiece> PlanPunches(const std::vector<tmem_report_range>& ranges
   }
   if (!pieces.empty()) pieces.resize(last + 1);
   return pieces;
+}
+
+FileRange FirstPunch(const FileRange& range) {
+  if (range.bytes <= RamPuncher::kMaxPieceBytes) return range;
+  return {range.offset, RamPuncher::kMaxPieceBytes - range.offset % kHugePageBytes};
 }
 
 RamPuncher::RamPuncher(RamConfig config, pid_t vmm, Handlers handlers)
@@ -129,7 +136,7 @@ ReportSink::Outcome RamPuncher::Work(const std::vector<tmem_report_range>& range
   }
   const RamMap map(config_.layout, *ram_bytes);
   for (const PunchPiece& piece : PlanPunches(ranges, map, outcome.ranges)) {
-    const bool done = !cancelled_.load(std::memory_order_relaxed) && Punch(piece.range);
+    const bool done = Punch(piece.range);
     for (const std::size_t i : piece.ranges) {
       outcome.ranges[i] = done ? TMEM_STATUS_OK : TMEM_STATUS_INHIBITED;
     }
@@ -158,13 +165,18 @@ Result<std::uint64_t> RamPuncher::OpenAndCheck() {
   return static_cast<std::uint64_t>(file.st_size);
 }
 
-bool RamPuncher::Punch(const FileRange& range) const {
-  int failed = 0;
-  do {
-    failed = ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                         static_cast<off_t>(range.offset), static_cast<off_t>(range.bytes));
-  } while (failed != 0 && errno == EINTR);
-  return failed == 0;
+// False: not all of it.
+bool RamPuncher::Punch(FileRange left) const {
+  while (left.bytes != 0) {
+    if (cancelled_.load(std::memory_order_relaxed)) return false;
+    const FileRange now = FirstPunch(left);
+    const int failed = ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                   static_cast<off_t>(now.offset), static_cast<off_t>(now.bytes));
+    if (failed != 0 && errno == EINTR) continue;
+    if (failed != 0) return false;
+    left = {left.offset + now.bytes, left.bytes - now.bytes};
+  }
+  return true;
 }
 
 }  // namespace tmem

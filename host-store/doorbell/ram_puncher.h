@@ -27,10 +27,14 @@ struct PunchPiece {
 };
 
 // What is to be punched for a report: what cannot be is answered BAD_RANGE in `statuses`; the rest,
-// in the order of the file, neighbours merged. A range is never split, so a huge page is not either
-// unless the guest reported part of it [R2]. Pure.
+// in the order of the file, neighbours merged. A range is never split here, so a huge page is not
+// either unless the guest reported part of it [R2]. Pure.
 std::vector<PunchPiece> PlanPunches(const std::vector<tmem_report_range>& ranges, const RamMap& map,
                                     std::vector<tmem_status>& statuses);
+
+// The beginning of it that goes in one system call: all of it up to kMaxPieceBytes, else so much
+// that what is left begins with a huge page [R2]. Pure.
+FileRange FirstPunch(const FileRange& range);
 
 // One connection of one guest. The file is opened when the first report comes (QEMU creates it
 // after it has connected), and whether it may be punched is asked at every report.
@@ -39,8 +43,9 @@ std::vector<PunchPiece> PlanPunches(const std::vector<tmem_report_range>& ranges
 // that sleeps.
 class RamPuncher final : public ReportSink {
  public:
-  // A merged piece ends here, so that Cancel does not wait for long. A huge page takes 0.1 ms on
-  // hardware, milliseconds under emulation.
+  // In one system call, so that Cancel does not wait for long: neighbours are merged up to here,
+  // and what a guest reports as one is split. A huge page takes 0.1 ms on hardware, milliseconds
+  // under emulation.
   static constexpr std::uint64_t kMaxPieceBytes = std::uint64_t{32} << 20;
 
   struct Handlers {
@@ -63,7 +68,7 @@ class RamPuncher final : public ReportSink {
   void Run() TMEM_EXCLUDES(mutex_);
   Outcome Work(const std::vector<tmem_report_range>& ranges);
   Result<std::uint64_t> OpenAndCheck();
-  bool Punch(const FileRange& range) const;
+  bool Punch(FileRange left) const;
 
   const RamConfig config_;
   const pid_t vmm_;

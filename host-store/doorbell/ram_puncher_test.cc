@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -65,6 +66,21 @@ TEST_F(Plan, MergedPiecesAreBoundedAndRangesNeverSplit) {
   EXPECT_EQ(bytes, std::uint64_t{TMEM_MAX_REPORT_RANGES} * 4 * kMib + 512 * kMib);
 }
 
+// A guest that reports all its memory as one range, and then registers anew, holds up the worker
+// that other guests share for one system call at most.
+TEST(FirstPunch, IsBoundedWhateverTheGuestReportsAsOne) {
+  FileRange left{2 * kMib + 4096, 4096 * kMib};
+  for (int parts = 0; left.bytes != 0; ++parts) {
+    ASSERT_LT(parts, 200);
+    const FileRange now = FirstPunch(left);
+    EXPECT_EQ(now.offset, left.offset);
+    ASSERT_GT(now.bytes, 0u);
+    ASSERT_LE(now.bytes, std::min(left.bytes, RamPuncher::kMaxPieceBytes));
+    left = {left.offset + now.bytes, left.bytes - now.bytes};
+    EXPECT_TRUE(left.bytes == 0 || left.offset % (2 * kMib) == 0) << "R2";
+  }
+}
+
 // R5
 TEST_F(Plan, BadRangesFailAlone) {
   tmem_report_range reserved = Range(8 * kMib, 2 * kMib);
@@ -95,12 +111,13 @@ class Puncher : public testing::Test {
   }
   ~Puncher() override {
     puncher_.reset();
-    if (memory_ != MAP_FAILED) ::munmap(memory_, kBytes);
+    if (memory_ != MAP_FAILED) ::munmap(memory_, bytes_);
     ::unlink(path_.c_str());
   }
 
-  void Start(int flags = MAP_SHARED) {
-    memory_ = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, flags, file_.get(), 0);
+  void Start(int flags = MAP_SHARED, std::size_t bytes = kBytes) {
+    bytes_ = bytes;
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, file_.get(), 0);
     ASSERT_NE(memory_, MAP_FAILED);
     std::memset(memory_, 0x5a, kBytes);
     puncher_ = std::make_unique<RamPuncher>(
@@ -129,6 +146,7 @@ class Puncher : public testing::Test {
   const std::string path_;
   UniqueFd file_;
   void* memory_ = MAP_FAILED;
+  std::size_t bytes_ = 0;
   std::atomic<int> readies_{0};
   std::string why_;
   std::unique_ptr<RamPuncher> puncher_;
@@ -150,6 +168,16 @@ TEST_F(Puncher, DroppedMemoryIsTheHostsAndReadsAsZero) {
   EXPECT_EQ(At(4 * kMib - 1), 0);
   EXPECT_EQ(At(4 * kMib), 0x5a);
   EXPECT_EQ(At(12 * kMib), 0x5a);
+}
+
+TEST_F(Puncher, ARangeLargerThanOneCallGoesWhole) {
+  ASSERT_EQ(::ftruncate(file_.get(), 128 * kMib), 0);
+  ASSERT_EQ(::fallocate(file_.get(), 0, 0, 128 * kMib), 0);
+  Start(MAP_SHARED, 128 * kMib);
+  const ReportSink::Outcome outcome = Report({Range(kMib, 100 * kMib)});
+  EXPECT_EQ(outcome.dropped_bytes, 100 * kMib);
+  EXPECT_EQ(outcome.ranges, (std::vector<tmem_status>{TMEM_STATUS_OK}));
+  EXPECT_EQ(Allocated(), 28 * kMib);
 }
 
 TEST_F(Puncher, OneReportAfterTheOther) {

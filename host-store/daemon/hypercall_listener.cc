@@ -6,7 +6,6 @@
 #include <spdlog/spdlog.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +18,7 @@
 namespace tmem {
 namespace {
 
-constexpr time_t kTickSeconds = 1;
+constexpr std::uint64_t kTickNs = 1'000'000'000;
 
 // Which epoll reports always.
 constexpr std::uint32_t kOnlyHangUp = 0;
@@ -69,25 +68,12 @@ HypercallListener::HypercallListener(EventLoop& loop, const Clock& clock, Option
     : loop_(loop), options_(std::move(options)), log_limiter_(clock) {}
 
 HypercallListener::~HypercallListener() {
-  loop_.Unwatch(timer_watch_);
+  loop_.CancelAlarm(next_tick_);
   if (device_ != nullptr) Lose("tmemd stops");
 }
 
 Result<void> HypercallListener::Start(std::unique_ptr<KvmTmemDevice> device) {
-  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_.valid()) return SystemError("timerfd_create");
-  const itimerspec period{{kTickSeconds, 0}, {kTickSeconds, 0}};
-  if (::timerfd_settime(timer_.get(), 0, &period, nullptr) != 0) {
-    return SystemError("timerfd_settime");
-  }
-  const Result<EventLoop::WatchId> watch =
-      loop_.Watch(timer_.get(), EPOLLIN, [this](std::uint32_t) {
-        std::uint64_t expirations = 0;
-        (void)::read(timer_.get(), &expirations, sizeof expirations);
-        Tick();
-      });
-  if (!watch) return watch.error();
-  timer_watch_ = *watch;
+  next_tick_ = loop_.SetAlarm(kTickNs, [this] { Tick(); });
   if (device != nullptr) return Use(std::move(device));
   Open();
   return Ok();
@@ -96,6 +82,7 @@ Result<void> HypercallListener::Start(std::unique_ptr<KvmTmemDevice> device) {
 // ---- the device -------------------------------------------------------------------------------
 
 void HypercallListener::Tick() {
+  next_tick_ = loop_.SetAlarm(kTickNs, [this] { Tick(); });
   if (device_ == nullptr) {
     Open();
     return;

@@ -84,8 +84,7 @@ class HypercallListener {
   EventLoop& loop_;
   const Options options_;
   LogLimiter log_limiter_;
-  UniqueFd timer_;
-  EventLoop::WatchId timer_watch_ = EventLoop::WatchId::kNone;
+  EventLoop::AlarmId next_tick_ = EventLoop::AlarmId::kNone;
   std::unique_ptr<KvmTmemDevice> device_;
   EventLoop::WatchId device_watch_ = EventLoop::WatchId::kNone;
   kvm_tmem_info info_{};

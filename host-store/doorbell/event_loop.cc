@@ -5,15 +5,21 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
+
+#include "host-store/base/clock.h"
 
 namespace tmem {
 namespace {
 
 constexpr std::uint64_t kStopId = 0;
 constexpr std::size_t kEventsAtOnce = 16;
+constexpr std::uint64_t kNsPerMs = 1'000'000;
+// epoll_wait takes an int; who has waited for so long waits again.
+constexpr std::uint64_t kLongestWaitMs = 1'000'000;
 
 }  // namespace
 
@@ -79,11 +85,45 @@ void EventLoop::DoChore() {
   }
 }
 
+EventLoop::AlarmId EventLoop::SetAlarm(std::uint64_t after_ns, Alarm alarm) {
+  const AlarmId id{++last_id_};
+  alarms_.emplace(std::pair(SteadyClock().NowNs() + after_ns, id), std::move(alarm));
+  return id;
+}
+
+void EventLoop::CancelAlarm(AlarmId id) {
+  std::erase_if(alarms_, [id](const auto& alarm) { return alarm.first.second == id; });
+}
+
+// Rounded up: an alarm never rings early.
+int EventLoop::WaitMs() const {
+  if (!chores_.empty()) return 0;
+  if (alarms_.empty()) return -1;
+  const std::uint64_t due_ns = alarms_.begin()->first.first;
+  const std::uint64_t now_ns = SteadyClock().NowNs();
+  const std::uint64_t wait_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+  return static_cast<int>(std::min((wait_ns + kNsPerMs - 1) / kNsPerMs, kLongestWaitMs));
+}
+
+// Those that are due now: what they set anew has its turn after another look at the fds.
+void EventLoop::RingAlarms() {
+  if (alarms_.empty()) return;
+  const std::uint64_t now_ns = SteadyClock().NowNs();
+  const std::uint64_t last_id = last_id_;
+  for (auto due = alarms_.begin(); due != alarms_.end() && due->first.first <= now_ns;
+       due = alarms_.begin()) {
+    if (static_cast<std::uint64_t>(due->first.second) > last_id) break;
+    const Alarm alarm = std::move(due->second);
+    alarms_.erase(due);
+    alarm();
+  }
+}
+
 void EventLoop::Run() {
   std::array<epoll_event, kEventsAtOnce> events;
   for (;;) {
-    const int ready = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                   chores_.empty() ? -1 : 0);
+    const int ready =
+        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), WaitMs());
     if (ready < 0 && errno != EINTR) return;
     for (int i = 0; i < ready; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
@@ -98,6 +138,7 @@ void EventLoop::Run() {
       const std::shared_ptr<Entry> entry = found->second;  // it may unwatch itself
       entry->handler(event.events);
     }
+    RingAlarms();
     DoChore();
   }
 }

@@ -15,9 +15,9 @@
 
 namespace tmem {
 
-// Level-triggered, without timeouts: costs nothing while nothing happens. A handler may watch and
+// Level-triggered: costs nothing while nothing happens and no alarm is due. A handler may watch and
 // unwatch any fd, its own too. Long work is a chore: done piece by piece, with a look at the fds
-// after each. Thread rule: the thread that runs it, except Stop.
+// and alarms after each. Thread rule: the thread that runs it, except Stop.
 class EventLoop {
  public:
   using Handler = std::function<void(std::uint32_t events)>;
@@ -37,6 +37,13 @@ class EventLoop {
   ChoreId Begin(Chore chore);
   void Drop(ChoreId id);
 
+  // Once, that many nanoseconds from now by the machine's monotonic clock, or up to a millisecond
+  // later; may set others, the same again too. An alarm that has rung or is cancelled is no error.
+  using Alarm = std::function<void()>;
+  enum class AlarmId : std::uint64_t { kNone = 0 };
+  AlarmId SetAlarm(std::uint64_t after_ns, Alarm alarm);
+  void CancelAlarm(AlarmId id);
+
   // Returns after Stop.
   void Run();
   // From any thread.
@@ -50,13 +57,16 @@ class EventLoop {
 
   EventLoop(UniqueFd epoll, UniqueFd stop);
   void DoChore();
+  int WaitMs() const;
+  void RingAlarms();
 
   const UniqueFd epoll_;
   const UniqueFd stop_;
   std::uint64_t last_id_ = 0;
   // By id and not by fd: an event of a closed fd must not reach the next user of its number.
   std::map<std::uint64_t, std::shared_ptr<Entry>> entries_;
-  std::list<std::pair<ChoreId, Chore>> chores_;  // whose turn it is first
+  std::list<std::pair<ChoreId, Chore>> chores_;                // whose turn it is first
+  std::map<std::pair<std::uint64_t, AlarmId>, Alarm> alarms_;  // by when they are due
 };
 
 }  // namespace tmem

@@ -43,6 +43,7 @@ struct DaemonConfig {
   std::string log_level;
   std::string cgroup_root;  // empty: found
   std::string pressure_path = "/proc/pressure/memory";
+  std::string vmstat_path = "/proc/vmstat";
 };
 
 // What the process holds besides what the store counts: program, libraries, stacks, allocator

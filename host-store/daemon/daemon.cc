@@ -215,6 +215,7 @@ Result<void> Daemon::KeepBudget() {
       .max_limit_bytes = config_.limit_bytes,
       .cgroup_root = config_.cgroup_root.empty() ? FindCgroupRoot() : config_.cgroup_root,
       .pressure_path = config_.pressure_path,
+      .vmstat_path = config_.vmstat_path,
       .places = {},
       .on_limit = [this](std::uint64_t bytes) { OnBudgetLimit(bytes); }};
   for (std::size_t i = 0; i < ports_.size(); ++i) {
@@ -224,10 +225,7 @@ Result<void> Daemon::KeepBudget() {
                               .memory_bytes = guest.memory_bytes,
                               .port = ports_[i].get()});
   }
-  Result<std::unique_ptr<HostBudget>> budget =
-      HostBudget::Create(*loop_, *store_, clock_, std::move(options));
-  if (!budget) return std::move(budget).error();
-  budget_ = std::move(*budget);
+  budget_ = HostBudget::Create(*loop_, *store_, clock_, std::move(options));
   return Ok();
 }
 

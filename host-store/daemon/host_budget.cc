@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A timer, a look, a limit.
+// An alarm, a look, a limit.
 #include "host-store/daemon/host_budget.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <utility>
@@ -14,14 +12,20 @@
 namespace tmem {
 namespace {
 
-constexpr std::uint64_t kNsPerSecond = 1'000'000'000;
+// kswapd works in bursts; tasks wait before and after them.
+constexpr std::uint64_t kScansHoldNs = 1'000'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<HostBudget>> HostBudget::Create(EventLoop& loop, const Store& store,
-                                                       const Clock& clock, Options options) {
+std::unique_ptr<HostBudget> HostBudget::Create(EventLoop& loop, const Store& store,
+                                               const Clock& clock, Options options) {
   std::unique_ptr<HostBudget> budget(new HostBudget(loop, store, clock, std::move(options)));
-  if (Result<void> started = budget->Start(); !started) return started.error();
+  // What was before counts as nothing.
+  if (const auto stalled_ns = ReadStalledNs(budget->options_.pressure_path)) {
+    budget->seen_stalled_ns_ = *stalled_ns;
+  }
+  if (const auto scans = ReadHostScans(budget->options_.vmstat_path)) budget->seen_scans_ = *scans;
+  budget->Look();
   return budget;
 }
 
@@ -37,18 +41,7 @@ HostBudget::HostBudget(EventLoop& loop, const Store& store, const Clock& clock, 
       guests_(options_.places.size()) {}
 
 HostBudget::~HostBudget() {
-  loop_.Unwatch(timer_watch_);
-}
-
-Result<void> HostBudget::Start() {
-  timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_.valid()) return SystemError("timerfd_create");
-  const Result<EventLoop::WatchId> watch =
-      loop_.Watch(timer_.get(), EPOLLIN, [this](std::uint32_t) { Look(); });
-  if (!watch) return watch.error();
-  timer_watch_ = *watch;
-  Look();
-  return Ok();
+  loop_.CancelAlarm(next_look_);
 }
 
 void HostBudget::Look() {
@@ -56,16 +49,13 @@ void HostBudget::Look() {
   guests_bytes_ = SumResident(guests_);
   min_limit_bytes_ = store_.MinLimitBytes();
   NoteSum(guests_bytes_);
-  options_.on_limit(controller_.Next({.now_ns = clock_.NowNs(),
+  const std::uint64_t now_ns = clock_.NowNs();
+  options_.on_limit(controller_.Next({.now_ns = now_ns,
                                       .guests_bytes = guests_bytes_,
                                       .min_limit_bytes = min_limit_bytes_,
-                                      .stalled_ns = StalledNs()}));
+                                      .stalled_ns = StalledNs(now_ns)}));
   ++looks_;
-  const std::uint64_t next_ns = controller_.next_sample_ns();
-  const itimerspec once{
-      {0, 0},
-      {static_cast<time_t>(next_ns / kNsPerSecond), static_cast<long>(next_ns % kNsPerSecond)}};
-  (void)::timerfd_settime(timer_.get(), 0, &once, nullptr);
+  next_look_ = loop_.SetAlarm(controller_.next_sample_ns(), [this] { Look(); });
 }
 
 void HostBudget::SeeGuests() {
@@ -88,10 +78,19 @@ void HostBudget::SeeGuests() {
   }
 }
 
-std::uint64_t HostBudget::StalledNs() {
+// A control group at its own limit makes its tasks wait, and that is in the host's pressure too.
+// It counts only where the host as a whole has looked for memory.
+std::uint64_t HostBudget::StalledNs(std::uint64_t now_ns) {
   const Result<std::uint64_t> stalled_ns = ReadStalledNs(options_.pressure_path);
   no_pressure_ = stalled_ns ? "" : stalled_ns.error().message;
-  return stalled_ns ? *stalled_ns : 0;
+  if (!stalled_ns || *stalled_ns == seen_stalled_ns_) return stalled_ns_;
+  const Result<std::uint64_t> scans = ReadHostScans(options_.vmstat_path);
+  if (!scans || *scans != seen_scans_) scanned_at_ns_ = now_ns;
+  if (scans) seen_scans_ = *scans;
+  if (scanned_at_ns_ && now_ns - *scanned_at_ns_ < kScansHoldNs)
+    stalled_ns_ += *stalled_ns - seen_stalled_ns_;
+  seen_stalled_ns_ = *stalled_ns;
+  return stalled_ns_;
 }
 
 // Before the limit follows what guests have: as an observer sees it.

@@ -7,23 +7,22 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "host-store/base/clock.h"
-#include "host-store/base/result.h"
 #include "host-store/daemon/budget_controller.h"
 #include "host-store/daemon/guest_port.h"
 #include "host-store/daemon/host_sampler.h"
 #include "host-store/daemon/log_limiter.h"
 #include "host-store/doorbell/event_loop.h"
-#include "host-store/doorbell/unique_fd.h"
 #include "host-store/store/store.h"
 
 namespace tmem {
 
 // Looks at the host when the controller asks for it, and hands on the limit that follows. Thread
-// rule: the event loop's. Cost of a look: 70 us for pressure and timer, and 70 us for each cgroup
+// rule: the event loop's. Cost of a look: 70 us for pressure, and 70 us for each cgroup
 // (docs/decisions.md).
 class HostBudget {
  public:
@@ -39,12 +38,13 @@ class HostBudget {
     std::uint64_t max_limit_bytes;  // that the store was made with
     std::string cgroup_root;
     std::string pressure_path;
+    std::string vmstat_path;
     std::vector<Place> places;
     std::function<void(std::uint64_t limit_bytes)> on_limit;
   };
   // The first limit has been handed on when it returns.
-  static Result<std::unique_ptr<HostBudget>> Create(EventLoop& loop, const Store& store,
-                                                    const Clock& clock, Options options);
+  static std::unique_ptr<HostBudget> Create(EventLoop& loop, const Store& store, const Clock& clock,
+                                            Options options);
   ~HostBudget();
   HostBudget(const HostBudget&) = delete;
   HostBudget& operator=(const HostBudget&) = delete;
@@ -56,10 +56,9 @@ class HostBudget {
 
  private:
   HostBudget(EventLoop& loop, const Store& store, const Clock& clock, Options options);
-  Result<void> Start();
   void Look();
   void SeeGuests();
-  std::uint64_t StalledNs();
+  std::uint64_t StalledNs(std::uint64_t now_ns);
   void NoteSum(std::uint64_t guests_bytes);
 
   EventLoop& loop_;
@@ -68,10 +67,13 @@ class HostBudget {
   const Options options_;
   BudgetController controller_;
   LogLimiter log_limiter_;
-  UniqueFd timer_;
-  EventLoop::WatchId timer_watch_ = EventLoop::WatchId::kNone;
+  EventLoop::AlarmId next_look_ = EventLoop::AlarmId::kNone;
   std::vector<GuestResident> guests_;  // by place
   std::string no_pressure_;            // why it is not known
+  std::uint64_t seen_stalled_ns_ = 0;
+  std::uint64_t seen_scans_ = 0;
+  std::optional<std::uint64_t> scanned_at_ns_;
+  std::uint64_t stalled_ns_ = 0;  // of what was seen, what counts
   std::uint64_t looks_ = 0;
   std::uint64_t guests_bytes_ = 0;
   std::uint64_t min_limit_bytes_ = 0;

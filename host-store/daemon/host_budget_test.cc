@@ -93,7 +93,9 @@ class HostBudgetTest : public DaemonTest {
     config_.window = WindowOptionsFor(4 * kMiB).value();
     config_.pressure_path = directory_.path() + "/pressure";
     config_.cgroup_root = directory_.path() + "/cgroup";
+    config_.vmstat_path = directory_.path() + "/vmstat";
     SetStalled(0);
+    SetScans(0);
   }
 
   void Begin(const std::string& guest) {
@@ -111,10 +113,19 @@ class HostBudgetTest : public DaemonTest {
       (void)guest_->Put({pool_, 1, next_}, MakeTestPage(next_, TestPageKind::kRandom));
     }
   }
+  static void Replace(const std::string& path, const std::string& text) {
+    std::ofstream(path + ".next") << text;
+    std::filesystem::rename(path + ".next", path);
+  }
   void SetStalled(std::uint64_t total_us) const {
-    const std::string next = config_.pressure_path + ".next";
-    std::ofstream(next) << "some avg10=0.00 avg60=0.00 avg300=0.00 total=" << total_us << '\n';
-    std::filesystem::rename(next, config_.pressure_path);
+    Replace(config_.pressure_path,
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=" + std::to_string(total_us) + "\n");
+  }
+  // By the host as a whole; groups at their limits scan as well.
+  void SetScans(std::uint64_t scans) const {
+    Replace(config_.vmstat_path, "pgscan_kswapd " + std::to_string(scans) +
+                                     "\npgscan_direct 0\npgscan_direct_throttle 7\n"
+                                     "pgscan_anon 5\n");
   }
   // Of the cgroup /x, all at once.
   void SetCgroup(std::uint64_t bytes) const {
@@ -225,6 +236,7 @@ TEST_F(HostBudgetTest, PressureShrinksThePool) {
   EXPECT_EQ(Status()["budget"]["times_pressed"], 0);
   std::uint64_t total_us = 0;
   EXPECT_TRUE(Eventually([&](const auto& status) {
+    SetScans(total_us);
     SetStalled(total_us += 100'000);
     return status["budget"]["times_pressed"] >= 3;
   }));
@@ -233,6 +245,29 @@ TEST_F(HostBudgetTest, PressureShrinksThePool) {
            status["used_bytes"] <= status["limit_bytes"];
   }));
   EXPECT_EQ(Status()["budget"]["no_pressure"], "");
+}
+
+// A test in a group of its own, on the machine of the lab, held the pool down for a minute.
+TEST_F(HostBudgetTest, TasksThatWaitAtTheirOwnGroupsLimitAreNoPressure) {
+  Begin("a,uid=77,memory=32M");
+  const std::uint64_t looks = Status()["budget"]["looks"];
+  std::uint64_t total_us = 0;
+  EXPECT_TRUE(Eventually([&](const auto& status) {
+    SetScans(0);
+    SetStalled(total_us += 100'000);
+    return status["budget"]["looks"] >= looks + 5;
+  }));
+  EXPECT_EQ(Status()["budget"]["times_pressed"], 0);
+}
+
+TEST_F(HostBudgetTest, AllThatWaitCountsWhereTheKernelDoesNotTellWhatItScans) {
+  std::filesystem::remove(config_.vmstat_path);
+  Begin("a,uid=77,memory=32M");
+  std::uint64_t total_us = 0;
+  EXPECT_TRUE(Eventually([&](const auto& status) {
+    SetStalled(total_us += 100'000);
+    return status["budget"]["times_pressed"] >= 1;
+  }));
 }
 
 TEST_F(HostBudgetTest, TheModulesLimitAndTheBudgetHoldBoth) {

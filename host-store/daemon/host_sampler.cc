@@ -136,6 +136,15 @@ Result<std::uint64_t> ReadStalledNs(const std::string& path) {
   return *total_us * kNsPerUs;
 }
 
+Result<std::uint64_t> ReadHostScans(const std::string& path) {
+  const Result<std::string> text = ReadSmallFile(path);
+  if (!text) return text.error();
+  const auto by_kswapd = Field(*text, "pgscan_kswapd");
+  const auto direct = Field(*text, "pgscan_direct");
+  if (!by_kswapd || !direct) return Error{ErrorCode::kSystem, path + ": not understood"};
+  return *by_kswapd + *direct;
+}
+
 GuestResident SeeGuest(const std::string& cgroup_root, const GuestView& view,
                        std::uint64_t unknown_bytes) {
   // Something would tell, and says that there is no VMM.

@@ -57,6 +57,11 @@ Result<std::uint64_t> ReadFileResident(const std::string& path);
 // Errors: the kernel does not tell.
 Result<std::uint64_t> ReadStalledNs(const std::string& path);
 
+// Pages that the kernel has looked at because the host as a whole was short of memory, and not
+// one control group at its own limit ("pgscan_kswapd" and "pgscan_direct" of /proc/vmstat [6.1:
+// shrink_inactive_list counts both only outside of a group's reclaim]). Errors: not understood.
+Result<std::uint64_t> ReadHostScans(const std::string& path);
+
 // The first source that works. A guest in full of unknown size has `unknown_bytes`.
 GuestResident SeeGuest(const std::string& cgroup_root, const GuestView& view,
                        std::uint64_t unknown_bytes);

@@ -111,6 +111,20 @@ TEST_F(HostSamplerTest, PressureIsTheTotalOfSome) {
   }
 }
 
+TEST_F(HostSamplerTest, ScansAreThoseOfTheHostAsAWhole) {
+  Write(Path("/vmstat"),
+        "nr_free_pages 5\npgscan_kswapd 30\npgscan_direct 4\npgscan_direct_throttle 500\n"
+        "pgscan_anon 6000\n");
+  EXPECT_EQ(ReadHostScans(Path("/vmstat")).value(), 34u);
+  EXPECT_EQ(ReadHostScans(Path("/none")).error().code, ErrorCode::kNotFound);
+  Write(Path("/vmstat"), "pgscan_kswapd 30\n");
+  EXPECT_FALSE(ReadHostScans(Path("/vmstat")).ok());
+}
+
+TEST_F(HostSamplerTest, TheKernelsOwnCountOfScans) {
+  EXPECT_TRUE(ReadHostScans("/proc/vmstat").ok());
+}
+
 TEST_F(HostSamplerTest, TheKernelsOwnPressureFile) {
   const std::string path = "/proc/pressure/memory";
   if (::access(path.c_str(), R_OK) != 0) GTEST_SKIP() << "this kernel has no " << path;

@@ -206,6 +206,7 @@ def phase_style(_):
                    "bench/store/zram_test.py",
                    "bench/guest/choice_test.py", "bench/guest/measure_test.py",
                    "bench/guest/sampler_test.py", "bench/guest/crowd_test.py",
+                   "bench/guest/budget_series_test.py",
                    "tests/lab/standstill_test.py", "tests/lab/initramfs_test.py"):
         code, output = run(["/usr/bin/python3", script])
         print(output, end="", flush=True)

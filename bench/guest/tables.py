@@ -25,6 +25,10 @@ def _per_pass(run, key, scale=1.0, digits=1):
                       if one.get("pages", 1))
 
 
+def _per_turn(run, text):
+    return " / ".join(text(turn) for turn in run["turns"])
+
+
 def _bells(run):
     rung = run["doorbells"].get("rung", 0)
     moved = run["puts"] + run["get_hits"]
@@ -79,6 +83,24 @@ _COLUMNS = {
         ("evicted", lambda run: str(sum(one["pages_evicted"] for one in run["passes"]))),
         ("inodes pruned", lambda run: f"{100 * targets.tree_pruned(run, run['files']):.0f} %"),
         *_COMMON_TAIL,
+    ],
+    "mixed": [
+        ("budget", lambda run: f"{run['setting']}, {run['limit_mib']} MiB"),
+        ("doorbell", lambda run: run["doorbell"]),
+        ("freed MiB", lambda run: str(run["workload_bytes"] // MIB)),
+        ("store took MiB in 15 s, each turn",
+         lambda run: _per_turn(run, lambda turn: f"{turn['taken_bytes'] / MIB:.0f}")),
+        ("limit grew MiB",
+         lambda run: _per_turn(run, lambda turn: f"{turn['limit_grown_bytes'] / MIB:.0f}")),
+        ("seconds to 80 %",
+         lambda run: _per_turn(run, lambda turn: str(turn["seconds_to_80_percent"]))),
+        ("times over", lambda run: str(run["times_over"])),
+        ("worst over MiB", lambda run: f"{run['worst_over_bytes'] / MIB:.1f}"),
+        ("longest over s", lambda run: str(run["longest_over_s"])),
+        ("least free MiB", lambda run: f"{run['least_free_bytes'] / MIB:.0f}"),
+        ("samples", lambda run: str(run["samples"])),
+        ("longest gap s", lambda run: str(run["longest_gap_s"])),
+        ("wrong", lambda run: str(run["wrong_pages"])),
     ],
     "never-put": [
         ("corpus", lambda run: run["corpus"]),

@@ -274,7 +274,8 @@ _OF_WORKLOAD = {"streaming": _streaming, "swap": _swap, "random": _random, "tree
                 "overhead": _elsewhere("guest.costs", "overhead"),
                 "migrate": _elsewhere("guest.costs", "migrate"),
                 "report-cost": _elsewhere("guest.costs", "report_cost"),
-                "cache-return": _elsewhere("guest.cache_figures", "figures")}
+                "cache-return": _elsewhere("guest.cache_figures", "figures"),
+                "mixed": _elsewhere("guest.mixed_figures", "mixed")}
 
 
 def figures(runs):

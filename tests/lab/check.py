@@ -16,9 +16,9 @@ import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from lab import (case, cases_bench, cases_files, cases_hosts, cases_lab,  # noqa: E402
-                 cases_lab_guests, cases_lab_life, cases_lab_lost, cases_lost, cases_report,
-                 cases_rollback, cases_rules, cases_shrink, cases_swap)
+from lab import (case, cases_bench, cases_budget, cases_files, cases_hosts,  # noqa: E402
+                 cases_lab, cases_lab_guests, cases_lab_life, cases_lab_lost, cases_lost,
+                 cases_report, cases_rollback, cases_rules, cases_shrink, cases_swap)
 from lab import guest as lab_guest  # noqa: E402
 from lab import host as lab_host  # noqa: E402
 from lab import images, initramfs, l1, paths, place, progress  # noqa: E402
@@ -26,13 +26,13 @@ from lab import images, initramfs, l1, paths, place, progress  # noqa: E402
 # Name -> test.
 CASES = {**cases_files.CASES, **cases_rules.CASES, **cases_swap.CASES, **cases_hosts.CASES,
          **cases_bench.CASES, **cases_lost.CASES, **cases_rollback.CASES,
-         **cases_report.CASES, **cases_shrink.CASES}
+         **cases_report.CASES, **cases_shrink.CASES, **cases_budget.CASES}
 _BY_HYPERCALL = [cases_lab, cases_lab_lost, cases_lab_life, cases_lab_guests]
 # Those that run with --lab or --kvm unless others are named.
 HYPERCALL = {**{name: case for cases in _BY_HYPERCALL for name, case in cases.CASES.items()},
-             **cases_report.LAB_CASES, **cases_shrink.LAB_CASES}
+             **cases_report.LAB_CASES, **cases_shrink.LAB_CASES, **cases_budget.LAB_CASES}
 # These boot two guests, so nothing runs beside them.
-ALONE = cases_hosts.ALONE | cases_lost.ALONE
+ALONE = cases_hosts.ALONE | cases_lost.ALONE | cases_budget.ALONE
 
 
 def parse_arguments():
@@ -134,6 +134,8 @@ def main():
             for size_mib in {size_mib for cases in _BY_HYPERCALL
                              for name, size_mib in cases.CORPORA.items() if name in names}:
                 images.build_text(size_mib)
+            for name in cases_budget.PREPARE.keys() & set(names):
+                cases_budget.PREPARE[name]()
             return place.run_in_l1(sys.argv[1:])
         if options.kvm:
             place.use_kvm()

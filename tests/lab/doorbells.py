@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """How a guest and its daemon meet: QEMU's ivshmem device, or the host module's hypercall."""
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -48,13 +49,18 @@ class ControlGroups:
     """A group a guest, below our own or a given one, and the rules by which tmemd knows them."""
 
     def __init__(self, guests, below=None):
-        self._top = (below or _own_group()) / f"tmem-lab-{os.getpid()}-{next(_numbers)}"
+        own = below or _own_group()
+        self._top = own / f"tmem-lab-{os.getpid()}-{next(_numbers)}"
         self._groups = {guest: self._top / guest for guest in guests}
         try:
             for group in self._groups.values():
                 group.mkdir(parents=True)
         except OSError as error:
             raise paths.Missing(f"guests need control groups of their own: {error}") from None
+        # Where we may: what a guest's group holds is then known by itself.
+        with contextlib.suppress(OSError):
+            for group in [own, self._top]:
+                (group / "cgroup.subtree_control").write_text("+memory", encoding="ascii")
 
     def group(self, guest):
         """Of a guest without a rule: made now."""

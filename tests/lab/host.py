@@ -16,11 +16,12 @@ class Host(processes.Supervised):
     """A context manager around one tmemd that serves the named guests."""
 
     def __init__(self, guests, limit_mib, pool_min_mib=None, directory=None, doorbell=None,
-                 cgroups=(), groups_below=None):
+                 cgroups=(), groups_below=None, budget_mib=None):
         super().__init__(directory)
         self._guests = guests
-        self._limit_mib = limit_mib
+        self._limit_mib = limit_mib  # None: none, with a budget
         self._pool_min_mib = pool_min_mib
+        self._budget_mib = budget_mib
         self._doorbell = doorbell or doorbells.kind()
         self._cgroups = cgroups  # that tmemd runs in
         self._groups_below = groups_below  # where the guests' own are made, by hypercall
@@ -29,10 +30,12 @@ class Host(processes.Supervised):
         self.killed = False
 
     def _start(self):
-        arguments = [paths.binary("tmemd"), "--memory-limit", f"{self._limit_mib}M",
-                     "--run-dir", self._directory]
-        if self._pool_min_mib is not None:
-            arguments += ["--pool-min", f"{self._pool_min_mib}M"]
+        arguments = [paths.binary("tmemd"), "--run-dir", self._directory]
+        for option, mib in [("--memory-limit", self._limit_mib),
+                            ("--pool-min", self._pool_min_mib),
+                            ("--host-budget", self._budget_mib)]:
+            if mib is not None:
+                arguments += [option, f"{mib}M"]
         if self._doorbell == "hypercall" and self._groups is None:
             self._groups = doorbells.ControlGroups(
                 [_name(guest) for guest in self._guests], self._groups_below)

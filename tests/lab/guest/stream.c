@@ -40,11 +40,21 @@ uint64_t* ReadSums(const char* path, uint64_t pages) {
   return sums;
 }
 
+// until=FILE: reading ends as soon as it exists.
+static int IsToEnd(void) {
+  const char* path = Option("until", "");
+  return *path != '\0' && access(path, F_OK) == 0;
+}
+
 static void ReadOnce(struct Pass* pass, const char* path, const struct Expected* expected) {
   static uint64_t buffer[kReadBytes / 8] __attribute__((aligned(4096)));
   const int file = open(path, O_RDONLY);
   if (file < 0) Die(path);
   for (uint64_t index = 0; index < pass->pages;) {
+    if (IsToEnd()) {
+      pass->pages = index;
+      break;
+    }
     const ssize_t got = read(file, buffer, kReadBytes);
     if (got <= 0 || (size_t)got % kPageBytes != 0) Die("reading the file");
     for (size_t i = 0; i < (size_t)got / kPageBytes; i++, index++) {
@@ -95,6 +105,7 @@ int StreamCommand(void) {
     pass.pages = pages;
     ReadOnce(&pass, path, &expected);
     EndPass(&pass);
+    if (IsToEnd()) break;
   }
   return 0;
 }

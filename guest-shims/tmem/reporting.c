@@ -35,6 +35,14 @@
 /* Less than this in the lists of all CPUs is not worth emptying them: 4 MiB. */
 #define WORTH_DRAINING (SZ_4M >> PAGE_SHIFT)
 
+/*
+ * After a report that came to nothing the kernel tries again only when more memory is freed, which
+ * may be never. The first time is when it would look again itself; an idle guest without a host
+ * wakes once in the longest.
+ */
+#define FIRST_RETRY (2 * HZ)
+#define LONGEST_RETRY (64 * HZ)
+
 static bool wanted; /* tmem.reporting */
 static uint order;
 static uint floor_mb;
@@ -43,6 +51,8 @@ static struct tmem_client *the_client; /* set once */
 static DEFINE_MUTEX(slot_lock); /* guards `holds_slot` and the changes of it; outermost */
 static bool holds_slot;
 static unsigned long paused_until; /* of reports only, one at a time; 0: not */
+
+static unsigned long retry_after = FIRST_RETRY; /* of reports only */
 
 /* Of reports only, one at a time: too large for a stack. */
 static struct tmem_report_range ranges[PAGE_REPORTING_CAPACITY];
@@ -109,12 +119,10 @@ static void trace_range(const struct tmem_report_range *range, int error)
 		trace_tmem_range_reported(pfn, range_order);
 }
 
-/*
- * Called by the kernel with isolated pages. An error leaves them to be reported another time, when
- * more memory is freed.
- */
-static int report(struct page_reporting_dev_info *device, struct scatterlist *list,
-		  unsigned int count)
+static void retry(struct work_struct *unused);
+static DECLARE_DELAYED_WORK(retrying, retry);
+
+static int report_once(struct scatterlist *list, unsigned int count)
 {
 	struct scatterlist *entry;
 	unsigned int at;
@@ -143,9 +151,33 @@ static int report(struct page_reporting_dev_info *device, struct scatterlist *li
 	return error;
 }
 
+/* Called by the kernel with isolated pages. An error leaves them to be reported another time. */
+static int report(struct page_reporting_dev_info *unused, struct scatterlist *list,
+		  unsigned int count)
+{
+	int error = report_once(list, count);
+
+	if (!error) {
+		retry_after = FIRST_RETRY;
+	} else if (error != -ECANCELED) {
+		mod_delayed_work(system_long_wq, &retrying, retry_after);
+		retry_after = min_t(unsigned long, 2 * retry_after, LONGEST_RETRY);
+	}
+	return error;
+}
+
 static struct page_reporting_dev_info device = {
 	.report = report,
 };
+
+/* As the kernel does it when memory is freed, but now. */
+static void retry(struct work_struct *unused)
+{
+	mutex_lock(&slot_lock);
+	if (holds_slot && READ_ONCE(wanted))
+		mod_delayed_work(system_freezable_wq, &device.work, 0);
+	mutex_unlock(&slot_lock);
+}
 
 /* What a page reads as after it was dropped, zero, must be what a free page may hold (R3). */
 static bool zero_is_legal(void)

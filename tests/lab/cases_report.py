@@ -121,6 +121,25 @@ def report_per_cpu_lists(context):
         return f"{before:.0f} -> {listed():.0f} MiB in lists, {resident:.0f} MiB resident before"
 
 
+def report_tried_again(context):
+    """A host that was too busy for a report gets it later, though nothing more is freed.
+
+    The kernel alone would try again when more memory is freed, which an idle guest never does.
+    """
+    with _ram_file(context) as ram:
+        host, guest = _guest(context, ram)
+        _wait(lambda: guest.counters()["report_bytes"] > 50 * MIB, lambda: "no report at start")
+        os.kill(host.pid, signal.SIGSTOP)
+        _hog(guest, 128, context.seed)
+        _wait(lambda: guest.counters()["reports_withdrawn"] > 0, lambda: "not withdrawn")
+        time.sleep(1)
+        full = _resident_mib(ram)
+        os.kill(host.pid, signal.SIGCONT)
+        _wait(lambda: _resident_mib(ram) < full - 100,
+              lambda: f"{full:.0f} -> {_resident_mib(ram):.0f} MiB; {guest.counters()}")
+        return f"{full:.0f} -> {_resident_mib(ram):.0f} MiB"
+
+
 def _churn(guest, seconds, seed):
     guest.run(f"workload churn seconds={seconds} bytes={120 * MIB} seed={seed} > /tmp/churn &")
 
@@ -258,7 +277,8 @@ def report_poison(context):
 
 
 CASES = {case.__name__: case for case in [
-    report_returns_memory, report_per_cpu_lists, report_switch, report_stamps,
+    report_returns_memory, report_per_cpu_lists,
+    report_tried_again, report_switch, report_stamps,
     report_stamps_init_on_free,
     report_stamps_find_the_fault, report_refused, report_locked,
     report_beside_balloon, report_stock_kernel, report_poison]}

@@ -27,7 +27,7 @@ _SAMPLE_S = 0.05
 _STATUS_S = 0.2
 # What the daemon needs besides pages for two guests, and the VMMs where their groups are counted.
 _FIXED_MIB = 16
-_VMM_MIB = 160
+_VMM_MIB = 110
 _WINDOW_BYTES = 4 * MIB  # the daemon's default
 # A limit that turns by less follows what guests do, and is no oscillation.
 _TURN_SHARE = 4
@@ -46,7 +46,7 @@ class Sizes:
 
 # For a test, and guests whose processor is emulated twice over. In less than 64 MiB of free memory
 # the kernel reports no huge pages.
-LEAST = Sizes(80, 224, 96, 256, 16, 1, True)
+LEAST = Sizes(80, 224, 96, 384, 16, 1, True)
 
 
 def sizes(quick):
@@ -139,19 +139,28 @@ def _boot(stack, setup, size, host, image, sums, directory):
     return guests
 
 
-def _take_and_free(setup, size, taker, watch, progress):
-    """The taker's turns: when each began and ended, and its events of the workload."""
+def _offered_bytes(streamer):
+    """What the streamer has put so far and has not got back."""
+    counters = streamer.counters()
+    return 4096 * (counters.get("puts", 0) - counters.get("get_hits", 0))
+
+
+def _take_and_free(setup, size, guests, watch, progress):
+    """The taker's turns: when each began and ended, its events, what the store was offered then."""
     turns = []
     for number in range(size.turns):
         progress.phase(f"{setup.title()}: turn {number + 1} of {size.turns}")
         begin_s = watch.now()
         ends = []
-        events = taker.workload(
+        events = guests[TAKER].workload(
             f"hog bytes={size.hog_mib * MIB} seed={setup.seed + number} plan=fvv", 300,
             lambda event: ends.append(watch.now()) if event.get("event") == "end" else None)
         turns.append({"begin_s": begin_s, "full_s": ends[0], "free_s": watch.now(),
                       "events": [event for event in events if event.get("event") == "end"]})
+        before = _offered_bytes(guests[STREAMER])
         _pause(size, watch, turns[-1]["free_s"])
+        turns[-1]["offered_bytes"] = _offered_bytes(guests[STREAMER]) - before
+        time.sleep(3)
     return turns
 
 
@@ -162,7 +171,6 @@ def _pause(size, watch, free_s):
         store = budget_series.of(watch.series, "store")
         if size.short and budget_series.seconds_until(store, free_s, _wanted(size)) is not None:
             break
-    time.sleep(3)
 
 
 def _settle(watch, timeout_s=60):
@@ -187,7 +195,7 @@ def run(setup, size, store, progress):
             [f"{name},ram={_ram_file(name)}" for name in [STREAMER, TAKER]], None,
             setup.pool_min_mib, directory, budget_mib=setup.limit_mib))
         guests = _boot(stack, setup, size, host, image, sums, directory)
-        streamer, taker = guests[STREAMER], guests[TAKER]
+        streamer = guests[STREAMER]
         streamer.run(images.MOUNT)
         watch = stack.enter_context(sampler.MemorySampler(
             _SAMPLE_S, {**{name: _guest_source(host, name) for name in guests},
@@ -197,7 +205,7 @@ def run(setup, size, store, progress):
         streamer.run("workload stream file=/mnt/data index=/dev/vdb passes=1000"
                      " until=/tmp/stop > /tmp/stream & true")
         _settle(watch)
-        turns = _take_and_free(setup, size, taker, watch, progress)
+        turns = _take_and_free(setup, size, guests, watch, progress)
         watch.stop()
         told.stop()
         status = host.status()
@@ -250,6 +258,7 @@ def _of_turn(turn, store, limit, size):
     """What the store did after this turn freed its memory."""
     free_s = turn["free_s"]
     return {"begin_s": turn["begin_s"], "full_s": turn["full_s"], "free_s": free_s,
+            "offered_bytes": turn["offered_bytes"],
             "taken_bytes": budget_series.grown(store, free_s, TAKE_S),
             "seconds_to_80_percent": budget_series.seconds_until(store, free_s, _wanted(size)),
             "limit_grown_bytes": budget_series.grown(limit, free_s, TAKE_S),

@@ -90,6 +90,8 @@ _COLUMNS = {
         ("freed MiB", lambda run: str(run["workload_bytes"] // MIB)),
         ("store took MiB in 15 s, each turn",
          lambda run: _per_turn(run, lambda turn: f"{turn['taken_bytes'] / MIB:.0f}")),
+        ("was offered MiB",
+         lambda run: _per_turn(run, lambda turn: f"{turn['offered_bytes'] / MIB:.0f}")),
         ("limit grew MiB",
          lambda run: _per_turn(run, lambda turn: f"{turn['limit_grown_bytes'] / MIB:.0f}")),
         ("seconds to 80 %",

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -58,8 +59,20 @@ std::uint64_t CreditWindow(const DaemonConfig& config) {
   return std::clamp(share, kMinCreditWindow, kMaxCreditWindow);
 }
 
+// Whatever bytes are in it: names come from requests and from the kernel.
+std::string TextOf(const nlohmann::json& reply) {
+  return reply.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string ErrorText(const std::string& text) {
-  return nlohmann::json{{"error", text}}.dump();
+  return TextOf({{"error", text}});
+}
+
+// Only digits: a stream would read -1 as the largest number.
+bool ParsePages(const std::string& word, std::uint64_t& pages) {
+  const char* const end = word.data() + word.size();
+  const auto [rest, failed] = std::from_chars(word.data(), end, pages);
+  return failed == std::errc() && rest == end;
 }
 
 bool HasRules(const DaemonConfig& config) {
@@ -288,9 +301,9 @@ std::string Daemon::AnswerOfGuest(const std::string& request) {
   std::string name;
   std::uint64_t pages = 0;
   words >> what >> name;
-  const bool good =
-      what == "shrink" ? static_cast<bool>(words >> pages) : what == "drain" || what == "undrain";
   std::string rest;
+  const bool good = what == "shrink" ? words >> rest && ParsePages(rest, pages)
+                                     : what == "drain" || what == "undrain";
   if (!good || words >> rest) return ErrorText("unknown request; known: status, shrink, drain");
   const auto port = std::find_if(ports_.begin(), ports_.end(),
                                  [&](const auto& each) { return each->name() == name; });
@@ -298,7 +311,7 @@ std::string Daemon::AnswerOfGuest(const std::string& request) {
   const Result<void> asked = what == "shrink"  ? (*port)->AskShrink(pages)
                              : what == "drain" ? (*port)->AskDrain()
                                                : (*port)->EndDrain();
-  return asked ? (*port)->Status().dump()
+  return asked ? TextOf((*port)->Status())
                : ErrorText("guest " + name + ": " + asked.error().message);
 }
 
@@ -321,7 +334,7 @@ std::string Daemon::Answer(const std::string& request) {
     if (budget_ != nullptr) row.update(budget_->GuestStatus(i));
     status["guests"].push_back(std::move(row));
   }
-  return status.dump();
+  return TextOf(status);
 }
 
 }  // namespace tmem

@@ -80,6 +80,23 @@ TEST_F(DaemonTest, SwitchedOffItLeavesTheModuleAlone) {
   EXPECT_FALSE(Status().contains("hypercall"));
 }
 
+// What tmemctl drain $'\xff' asks; and a number below zero, which is none.
+TEST_F(DaemonTest, RequestsOfAnyBytesAreAnswered) {
+  Start();
+  for (const char* request : {"drain \xff\xfe", "shrink \xc0 5", "undrain \x80", "\xff"}) {
+    const auto reply = AskDaemon(config_.run_dir, request);
+    ASSERT_FALSE(reply.ok()) << request;
+    EXPECT_THAT(reply.error().message, testing::AnyOf(HasSubstr("no guest"), HasSubstr("unknown")));
+  }
+  const std::string name = config_.guests[0].guest.name;
+  for (const char* pages : {"-1", "0x10", "18446744073709551616", "1.5", "5 5", ""}) {
+    const auto reply = AskDaemon(config_.run_dir, "shrink " + name + " " + pages);
+    ASSERT_FALSE(reply.ok()) << pages;
+    EXPECT_THAT(reply.error().message, HasSubstr("unknown request")) << pages;
+  }
+  EXPECT_EQ(Status()["guests"].size(), config_.guests.size());
+}
+
 TEST_F(DaemonTest, StoppingDisconnectsTheGuestsAndClosesTheDevice) {
   const kvm_tmem_guest vm = module_.Register(1, 77, "/x");
   Start();

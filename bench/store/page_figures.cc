@@ -65,17 +65,20 @@ class PutGetRounds {
     store_.SettleAll();
   }
 
+  // The first rounds make the store larger, with memory that the kernel has to make; from then on
+  // what gets free goes into puts, as in a pool that is full.
   void Run(size_t passes) {
     const size_t rounds = measured_ / kRoundPages;
-    for (size_t pass = 0; pass < passes; ++pass) {
-      for (size_t round = 0; round < rounds + kLagRounds; ++round) {
-        if (round < rounds) InTurns(put_, round, [this](int who, size_t r) { PutRound(who, r); });
-        if (round < kLagRounds) continue;
-        InTurns(get_, round - kLagRounds, [this](int who, size_t r) { GetRound(who, r); });
-      }
+    for (size_t step = 0; step < passes * rounds + kLagRounds; ++step) {
+      Times& put = step < kLagRounds ? growing_ : put_;
+      InTurns(put, step % rounds, [this](int who, size_t round) { PutRound(who, round); });
+      if (step < kLagRounds) continue;
+      InTurns(get_, (step - kLagRounds) % rounds,
+              [this](int who, size_t round) { GetRound(who, round); });
     }
   }
   const Times& put() const { return put_; }
+  const Times& growing() const { return growing_; }
   const Times& get() const { return get_; }
 
  private:
@@ -109,7 +112,7 @@ class PutGetRounds {
         continue;
       }
       store_.Put(i, page);
-      if ((i + 1) % kBatchPages == 0) store_.store().Settle(kBatchPages);
+      if ((i + 1) % kBatchPages == 0) store_.store().SettleOf(store_.guest(), kBatchPages);
     }
   }
   void GetRound(int who, size_t round) {
@@ -136,7 +139,7 @@ class PutGetRounds {
   std::vector<size_t> lengths_;
   Floor floor_;
   BenchStore store_;
-  Times put_, get_;
+  Times put_, growing_, get_;
   int turn_ = 0;
 };
 
@@ -151,6 +154,8 @@ void MeasurePutAndGet(const BenchContext& context, const std::string& kind, Figu
     figures.push_back(
         Against("put, by zram's write", kind, rounds.put(), rounds.put().peer, target, "x zram"));
   }
+  figures.push_back(Against("put while the store grows, by the floor", kind, rounds.growing(),
+                            rounds.growing().floor, 0, "x floor"));
   figures.push_back(
       Against("get, by the floor", kind, rounds.get(), rounds.get().floor, 1.2, "x floor"));
   if (context.zram != nullptr) {
@@ -186,7 +191,7 @@ void MeasureDuplicates(const BenchContext& context, Figures& figures) {
       });
       timed(times.ours, first, [&](size_t i) {
         store.Put(i, PageView((*pages)[i]), pass + 1);
-        if ((i + 1) % kBatchPages == 0) store.store().Settle(kBatchPages);
+        if ((i + 1) % kBatchPages == 0) store.store().SettleOf(store.guest(), kBatchPages);
       });
     }
   }
@@ -217,7 +222,7 @@ void MeasureSameFilled(const BenchContext& context, const std::string& kind, Fig
     const uint64_t begin_ns = ThreadNs();
     for (size_t i = 0; i < pages->size(); ++i) {
       store.Put(round % 50 * kRoundPages + i, PageView((*pages)[i]));
-      if ((i + 1) % kBatchPages == 0) store.store().Settle(kBatchPages);
+      if ((i + 1) % kBatchPages == 0) store.store().SettleOf(store.guest(), kBatchPages);
     }
     times.push_back(static_cast<double>(ThreadNs() - begin_ns) /
                     static_cast<double>(pages->size()));

@@ -78,7 +78,7 @@ IndexShard::Inserted IndexShard::Insert(const KeyPath& path,
                                         const std::atomic<uint64_t>& live_handle,
                                         const Holder& holder, uint32_t tag) {
   MutexLock lock(mutex_);
-  if (live_handle.load() != path.pool) return {InsertOutcome::kPoolGone};
+  if (live_handle.load() != path.pool) return {.outcome = InsertOutcome::kPoolGone};
   RecordNumber object = FindObjectLocked(path);
   RecordNumber block = object == 0 ? 0 : FindBlockLocked(object, path.base());
   RecordNumber key = block == 0 ? 0 : Block(block).keys[path.position()];
@@ -94,13 +94,13 @@ IndexShard::Inserted IndexShard::Insert(const KeyPath& path,
       UnlinkLocked(key, path.guest);
       PushLocked(key, path.guest, queue);
     }
-    return {InsertOutcome::kReplaced, replaced};
+    return {.outcome = InsertOutcome::kReplaced, .replaced = replaced};
   }
 
   // All three kinds of record are made sure of before the first is taken: nothing to undo.
   if (keys_.free_records() == 0 || (block == 0 && blocks_.free_records() == 0) ||
       (object == 0 && objects_.free_records() == 0)) {
-    return {InsertOutcome::kNeedsRecords};
+    return {.outcome = InsertOutcome::kNeedsRecords};
   }
   if (object == 0) object = AddObjectLocked(path);
   if (block == 0) block = AddBlockLocked(object, path.base());
@@ -112,7 +112,8 @@ IndexShard::Inserted IndexShard::Insert(const KeyPath& path,
   if (options_.lifetime == Lifetime::kEphemeral) {
     PushLocked(key, path.guest, CameBackLocked(path) ? kMain : kSmall);
   }
-  return {InsertOutcome::kInserted};
+  const bool wants_tables = object_table_.WantsSegment() || block_table_.WantsSegment();
+  return {.outcome = InsertOutcome::kInserted, .wants_tables = wants_tables};
 }
 
 RecordNumber IndexShard::AddObjectLocked(const KeyPath& path) {

@@ -89,6 +89,7 @@ class IndexShard {
   struct Inserted {
     InsertOutcome outcome;
     Holder replaced = {};
+    bool wants_tables = false;  // GrowTables would make chains shorter
   };
   // Makes the key hold `holder`, if `live_handle` is still the pool's: flushes of a dying pool come
   // after its handle was taken away, so nothing is inserted behind them. kNeedsRecords: nothing was

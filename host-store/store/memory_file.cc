@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "compress/page.h"
@@ -17,6 +19,11 @@ namespace {
 
 constexpr int kPromisedTries = 50;
 constexpr uint32_t kBitsPerWord = 64;
+
+// Spares take up gets and puts that come in bursts of some hundred pages, in a set of some ten
+// thousand; in larger sets bursts are no longer.
+constexpr uint64_t kLivePartOfSpares = 32;
+constexpr uint64_t kMaxSpareBytes = 8 << 20;
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older headers lack it
@@ -28,7 +35,8 @@ MemoryFile::MemoryFile(const Options& options, int fd, std::byte* begin)
     : options_(options),
       fd_(fd),
       begin_(begin),
-      taken_((options.max_chunks + kBitsPerWord - 1) / kBitsPerWord) {
+      taken_((options.max_chunks + kBitsPerWord - 1) / kBitsPerWord),
+      spares_(options.spares == Spares::kSome ? options.stride_bytes / kPageBytes : 0) {
   for (uint32_t past = options.max_chunks; past % kBitsPerWord != 0; ++past) {
     taken_.back() |= uint64_t{1} << (past % kBitsPerWord);
   }
@@ -65,6 +73,8 @@ Result<std::unique_ptr<MemoryFile>> MemoryFile::Create(const Options& options) {
 }
 
 MemoryFile::~MemoryFile() {
+  while (DropSpares()) {
+  }
   munmap(begin_, uint64_t{options_.max_chunks} * options_.stride_bytes);
   close(fd_);
   if (charged_) options_.budget->Uncharge(options_.account, fixed_bytes(), Claim::kFixed);
@@ -109,13 +119,67 @@ void MemoryFile::Punch(ChunkNumber chunk, size_t bytes) {
   }
 }
 
+ChunkNumber MemoryFile::TakeSpareLocked(size_t pages) {
+  const ChunkNumber chunk = spares_[pages - 1];
+  if (chunk == kNoChunk) return kNoChunk;
+  std::memcpy(&spares_[pages - 1], Chunk(chunk), sizeof(chunk));
+  spare_bytes_.fetch_sub(ChargedBytes(pages * kPageBytes));
+  return chunk;
+}
+
+void MemoryFile::AddSpareLocked(ChunkNumber chunk, size_t pages) {
+  std::memcpy(Chunk(chunk), &spares_[pages - 1], sizeof(chunk));
+  spares_[pages - 1] = chunk;
+  spare_bytes_.fetch_add(ChargedBytes(pages * kPageBytes));
+}
+
+bool MemoryFile::HasTooManySparesLocked() const {
+  return spare_bytes_.load() > std::min(live_bytes_ / kLivePartOfSpares, kMaxSpareBytes);
+}
+
+void MemoryFile::GiveBack(ChunkNumber chunk, size_t bytes) {
+  Punch(chunk, bytes);
+  ReturnNumber(chunk);
+  options_.budget->Uncharge(options_.account, ChargedBytes(bytes), options_.chunk_claim);
+}
+
+bool MemoryFile::DropSpares() {
+  bool dropped = false;
+  const size_t sizes = options_.stride_bytes / kPageBytes;
+  for (size_t pages = sizes; pages != 0 && spare_bytes() != 0; --pages) {
+    ChunkNumber chunk = kNoChunk;
+    {
+      MutexLock lock(mutex_);
+      chunk = TakeSpareLocked(pages);
+    }
+    if (chunk == kNoChunk) continue;
+    GiveBack(chunk, pages * kPageBytes);
+    dropped = true;
+  }
+  return dropped;
+}
+
 ChunkNumber MemoryFile::Allocate(size_t bytes, Claim claim) {
+  if (options_.spares == Spares::kSome) {
+    MutexLock lock(mutex_);
+    const ChunkNumber spare = TakeSpareLocked(bytes / kPageBytes);
+    if (spare != kNoChunk) {
+      live_bytes_ += bytes;
+      return spare;
+    }
+  }
   if (!options_.budget->Charge(options_.account, ChargedBytes(bytes), claim)) return kNoChunk;
   const ChunkNumber chunk = TakeNumber();
   if (chunk != kNoChunk) {
     const int tries = claim == Claim::kPromised ? kPromisedTries : 1;
     for (int i = 0; i < tries; ++i) {
-      if (Populate(chunk, bytes)) return chunk;
+      if (Populate(chunk, bytes)) {
+        if (options_.spares == Spares::kSome) {
+          MutexLock lock(mutex_);
+          live_bytes_ += bytes;
+        }
+        return chunk;
+      }
       options_.budget->Reclaim();
       std::this_thread::yield();
     }
@@ -127,9 +191,21 @@ ChunkNumber MemoryFile::Allocate(size_t bytes, Claim claim) {
 }
 
 void MemoryFile::Free(ChunkNumber chunk, size_t bytes) {
-  Punch(chunk, bytes);
-  ReturnNumber(chunk);
-  options_.budget->Uncharge(options_.account, ChargedBytes(bytes), options_.chunk_claim);
+  if (options_.spares == Spares::kNone) {
+    GiveBack(chunk, bytes);
+    return;
+  }
+  bool too_many = false;
+  {
+    MutexLock lock(mutex_);
+    live_bytes_ -= bytes;
+    AddSpareLocked(chunk, bytes / kPageBytes);
+    too_many = HasTooManySparesLocked();
+  }
+  while (too_many && DropSpares()) {
+    MutexLock lock(mutex_);
+    too_many = HasTooManySparesLocked();
+  }
 }
 
 }  // namespace tmem

@@ -11,14 +11,16 @@ namespace {
 
 class MemoryFileTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Open(MemoryFile::Spares::kNone); }
+  void Open(MemoryFile::Spares spares) {
     auto file = MemoryFile::Create({.name = "test",
                                     .stride_bytes = 4 * kPageBytes,
                                     .max_chunks = 100,
                                     .account = Account::kSlabs,
                                     .chunk_claim = Claim::kEphemeral,
                                     .budget = &budget_,
-                                    .faults = &faults_});
+                                    .faults = &faults_,
+                                    .spares = spares});
     ASSERT_TRUE(file.ok());
     file_ = std::move(file).value();
   }
@@ -74,6 +76,29 @@ TEST_F(MemoryFileTest, ARefusalOfTheKernelLeavesNothingBehind) {
   EXPECT_EQ(budget_.used_bytes(), used);
   faults_.FailNth(FaultPlan::Point::kMemory, 1);
   EXPECT_NE(file_->Allocate(kPageBytes, Claim::kPromised), kNoChunk) << "promised: tried again";
+}
+
+// Freed chunks, at most a 32nd of what is in use, wait resident and charged for the next one.
+TEST_F(MemoryFileTest, SparesServeTheNextOfTheirSizeAndAreBounded) {
+  Open(MemoryFile::Spares::kSome);
+  const uint64_t empty_charge = budget_.used_bytes();
+  std::vector<ChunkNumber> chunks;
+  for (int i = 0; i < 68; ++i) chunks.push_back(file_->Allocate(kPageBytes, Claim::kEphemeral));
+  const uint64_t full_charge = budget_.used_bytes();
+  for (int i = 0; i < 2; ++i) file_->Free(chunks[static_cast<size_t>(i)], kPageBytes);
+  EXPECT_EQ(file_->spare_bytes(), 2 * ChargedBytes(kPageBytes));
+  EXPECT_EQ(budget_.used_bytes(), full_charge);
+  EXPECT_EQ(file_->Allocate(kPageBytes, Claim::kEphemeral), chunks[1]) << "the last one freed";
+  EXPECT_EQ(budget_.used_bytes(), full_charge);
+
+  for (size_t i = 1; i < 30; ++i) file_->Free(chunks[i], kPageBytes);
+  EXPECT_EQ(file_->spare_bytes(), ChargedBytes(kPageBytes)) << "38 in use";
+  EXPECT_EQ(budget_.used_bytes(), empty_charge + 39 * ChargedBytes(kPageBytes));
+  EXPECT_TRUE(file_->DropSpares());
+  EXPECT_FALSE(file_->DropSpares());
+  EXPECT_EQ(budget_.used_bytes(), empty_charge + 38 * ChargedBytes(kPageBytes));
+  for (size_t i = 30; i < 68; ++i) file_->Free(chunks[i], kPageBytes);
+  EXPECT_EQ(budget_.used_bytes(), empty_charge) << "an empty file has no spares";
 }
 
 }  // namespace

@@ -34,6 +34,9 @@ Result<std::unique_ptr<PageSet>> PageSet::Create(const Options& options) {
   const uint64_t limit = options.budget->max_limit_bytes();
   const Claim claim =
       options.lifetime == Lifetime::kEphemeral ? Claim::kEphemeral : Claim::kPromised;
+  // What is persistent gives all back at once: it may be promised again.
+  const auto spares = options.lifetime == Lifetime::kEphemeral ? MemoryFile::Spares::kSome
+                                                               : MemoryFile::Spares::kNone;
   auto records = MemoryFile::Create({.name = options.name + "-pages",
                                      .stride_bytes = kRecordChunkBytes,
                                      .max_chunks = MaxRecordChunks(limit),
@@ -48,7 +51,8 @@ Result<std::unique_ptr<PageSet>> PageSet::Create(const Options& options) {
                                    .account = Account::kSlabs,
                                    .chunk_claim = claim,
                                    .budget = options.budget,
-                                   .faults = options.faults});
+                                   .faults = options.faults,
+                                   .spares = spares});
   if (!slabs) return slabs.error();
   FileHead head{.magic = kFileMagic,
                 .kind = static_cast<uint32_t>(FileKind::kPages),
@@ -77,7 +81,7 @@ PageSet::PageSet(const Options& options, std::unique_ptr<MemoryFile> records,
       pages_(*records_file_, RecordType::kPage, sizeof(PageRecord)),
       heap_(*records_file_, *slabs_file_),
       table_(*records_file_, Traits{records_file_.get()},
-             options.budget->max_limit_bytes() / (sizeof(PageRecord) + kFineStepBytes)) {}
+             options.budget->max_limit_bytes() / (sizeof(PageRecord) + kSlotStepBytes)) {}
 
 Claim PageSet::NeededClaim() const {
   return lifetime_ == Lifetime::kPersistent ? Claim::kPromised : Claim::kEphemeral;
@@ -320,7 +324,7 @@ bool PageSet::Trim() {
 PageSet::Figures PageSet::figures() const {
   MutexLock lock(mutex_);
   Figures figures = figures_;
-  figures.slab_bytes = heap_.charged_bytes();
+  figures.slab_bytes = heap_.charged_bytes() + slabs_file_->spare_bytes();
   figures.record_bytes =
       (pages_.chunks() + heap_.records().chunks()) * ChargedBytes(kRecordChunkBytes) +
       table_.segments() * ChargedBytes(ChainTable<Traits>::kSegmentBytes);

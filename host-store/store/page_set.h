@@ -92,6 +92,8 @@ class PageSet {
   };
   Figures figures() const;
 
+  // Gives up slabs kept to be used again; true if there were any.
+  bool DropSpares() { return slabs_file_->DropSpares(); }
   // Gives up chunks and slabs kept though empty; true if there were any.
   bool Trim();
 

@@ -132,11 +132,12 @@ TEST(SizeClass, EveryLengthFitsAndLittleIsLost) {
     const size_t size_class = ClassFor(bytes);
     ASSERT_LT(size_class, kSizeClasses);
     ASSERT_GE(SlotBytes(size_class), bytes);
-    ASSERT_LE(SlotBytes(size_class) - bytes, bytes <= 1024 ? 63u : 127u);
+    ASSERT_LT(SlotBytes(size_class) - bytes, kSlotStepBytes);
   }
   for (const SizeClass& size : kSizeClassTable) {
     const uint32_t left = size.slab_bytes - size.slots * size.slot_bytes;
-    EXPECT_LE(left * 100, size.slab_bytes * 10) << "slots of " << size.slot_bytes;
+    // The worst are slots of 3,648 bytes: 8 pages hold 8 of them, and not quite 9.
+    EXPECT_LE(left * 100, size.slab_bytes * 11) << "slots of " << size.slot_bytes;
     EXPECT_LE(size.slab_bytes, kSlabStrideBytes);
   }
   EXPECT_EQ(ClassFor(kPageBytes), kRawClass);

@@ -11,14 +11,11 @@
 
 namespace tmem {
 
-// Steps of 64 bytes up to 1 KiB and of 128 above: 3 % of a typical compressed page is lost to
-// rounding. Finer steps would cost more in slabs begun and not filled, 40 classes in each set.
-inline constexpr size_t kFineStepBytes = 64;
-inline constexpr size_t kFineLimitBytes = 1024;
-inline constexpr size_t kCoarseStepBytes = 128;
-inline constexpr size_t kFineClasses = kFineLimitBytes / kFineStepBytes;
-inline constexpr size_t kSizeClasses =
-    kFineClasses + (kPageBytes - kFineLimitBytes) / kCoarseStepBytes;
+// 1.4 % of a typical compressed page is lost to rounding, and about as much to the ends of slabs.
+// Steps of 128 bytes above 1 KiB lose 2.7 %; steps of 32, or larger slabs, lose more in slabs begun
+// and not filled than they gain, up to sets of some 100 MiB (docs/store.md).
+inline constexpr size_t kSlotStepBytes = 64;
+inline constexpr size_t kSizeClasses = kPageBytes / kSlotStepBytes;
 // Slots of whole pages, for pages that are kept raw, and for any page when a promise is at stake.
 inline constexpr size_t kRawClass = kSizeClasses - 1;
 
@@ -27,15 +24,12 @@ inline constexpr size_t kMaxSlabPages = 8;
 inline constexpr size_t kSlabStrideBytes = kMaxSlabPages * kPageBytes;
 
 constexpr size_t SlotBytes(size_t size_class) {
-  return size_class < kFineClasses
-             ? (size_class + 1) * kFineStepBytes
-             : kFineLimitBytes + (size_class - kFineClasses + 1) * kCoarseStepBytes;
+  return (size_class + 1) * kSlotStepBytes;
 }
 
 // `bytes` is 1 .. kPageBytes.
 constexpr size_t ClassFor(size_t bytes) {
-  return bytes <= kFineLimitBytes ? (bytes - 1) / kFineStepBytes
-                                  : kFineClasses + (bytes - kFineLimitBytes - 1) / kCoarseStepBytes;
+  return (bytes - 1) / kSlotStepBytes;
 }
 
 // The number of pages of which the least is left over behind the last slot; the smallest such.

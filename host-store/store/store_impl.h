@@ -110,6 +110,8 @@ class Store::Impl {
   std::optional<Outcome> RefusePut(Guest& guest, const Resolved& pool, const KeyPath& path);
   Outcome InsertHolder(Guest& guest, const Resolved& pool, const KeyPath& path,
                        const Holder& holder, uint32_t tag);
+  Outcome InsertFilled(Guest& guest, const Resolved& pool, const KeyPath& path, uint64_t fill_word,
+                       uint32_t tag);
   std::optional<uint32_t> AcquireLandingSlot(uint32_t guest);
   Outcome PutDirect(Guest& guest, const Resolved& pool, const KeyPath& path, PageView page,
                     uint32_t tag);
@@ -134,6 +136,7 @@ class Store::Impl {
   Weight HeaviestBelow(const Weight& than) const;
   bool EvictSome();
   bool EvictOf(Guest& guest);
+  bool DropSpares();
   bool TrimSome();
 
   // Guests.

@@ -115,6 +115,22 @@ TEST_F(StoreLimit, P4_SparseKeysWithoutBytesPushOutNobodyElsesPages) {
   EXPECT_GE(EphemeralPages(other), 1095u);
 }
 
+TEST_F(StoreLimit, SlabsKeptForLaterGoBeforePages) {
+  constexpr uint64_t kPages = 2000;
+  for (uint64_t i = 0; i < kPages; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
+  SettleAll();
+  const uint64_t full_bytes = store_->used_bytes();
+  PageBytes out;
+  for (uint64_t i = 0; i < 40; ++i) Get(ephemeral_, i, out);
+  const uint64_t spared_bytes = store_->used_bytes();
+  EXPECT_GT(spared_bytes, full_bytes - 40 * kPageBytes) << "some slabs were kept";
+  // Just more than is free: a page would have to go, if there were no slabs kept.
+  const uint64_t free_bytes = store_->limit_bytes() - spared_bytes;
+  ASSERT_TRUE(store_->Reserve(free_bytes + 1).ok());
+  EXPECT_EQ(store_->StatusOf(guest_).pages_evicted, 0u);
+  store_->Unreserve(free_bytes + 1);
+}
+
 TEST_F(StoreLimit, ReservedBytesComeOutOfEphemeralPages) {
   for (uint64_t i = 0; i < 4'000; ++i) Put(ephemeral_, i, MakePage(i, Fill::kRandom));
   SettleAll();

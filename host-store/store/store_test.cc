@@ -368,6 +368,25 @@ TEST_F(StoreRules, StatusTellsHowPagesAreHeld) {
                                    status.reserved_bytes + status.overhead_bytes);
 }
 
+// They take no landing slot and wait for nobody: what they are is known at the put.
+TEST_F(StoreRules, SameFilledPagesAreKnownAtThePut) {
+  PageBytes word, almost;
+  FillPage(0x1122334455667788, PageBuffer(word));
+  almost = word;
+  almost[100] = std::byte{1};
+  for (const PoolHandle pool : {ephemeral_, persistent_}) {
+    store_->TopUpCredits(guest_, 2);
+    EXPECT_EQ(Put(pool, 1, word, pool == persistent_ ? 7 : 0), Outcome::kOk);
+    EXPECT_EQ(Put(pool, 2, almost), Outcome::kOk);
+  }
+  EXPECT_EQ(store_->Status().same_filled, 2u);
+  EXPECT_EQ(store_->Status().landed, 2u);
+  for (const PoolHandle pool : {ephemeral_, persistent_}) {
+    ExpectHit(pool, 1, word);
+    ExpectHit(pool, 2, almost);
+  }
+}
+
 TEST_F(StoreRules, GuestsAreBoundedAndNamedOnce) {
   EXPECT_FALSE(store_->AddGuest({"guest", ""}).ok());
   StoreOptions options = SmallStore();

@@ -58,6 +58,8 @@ def _in_budget(runs, rows):
         rows.append(targets.Figure(
             f"memhog in a budget: third by first, {variant}",
             of_variant.median(third_by_first), "x", wanted.get(variant, "")))
+        if not all(rounds(run) for run in of_variant):
+            continue
         rows.append(targets.Figure(
             f"memhog in a budget: slowest of the rounds by first, {variant}",
             of_variant.median(worst_round_by_first), "x"))

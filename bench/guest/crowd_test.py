@@ -63,6 +63,10 @@ class TheFigures(unittest.TestCase):
         self.assertEqual(rows["memhog in a budget: slowest of the rounds by first, tmem"],
                          (2.5, None))
 
+    def test_a_run_without_rounds_has_the_other_figures(self):
+        rows = _figures([_in_budget("off", [2, 2, 5], [])])
+        self.assertEqual(rows, {"memhog in a budget: third by first, off": (2.5, True)})
+
     def test_fit_is_the_ratio_of_counts(self):
         runs = [a_run("fit", variant, [("job in guest 1", 1, 10)], fits=fits, ended_by=None)
                 for variant, fits in [("off", 3), ("tmem", 5)]]

@@ -36,7 +36,7 @@ def plan(options, directory, progress):
             if setting == "room":
                 yield setup, lambda setup=setup: _in_room(setup, rest_s, progress)
             else:
-                rounds = 1 if options.quick else 2
+                rounds = 0 if options.quick else 1
                 yield setup, lambda setup=setup, rounds=rounds: _in_budget(
                     setup, rounds, directory, progress)
 

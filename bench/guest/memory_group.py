@@ -126,7 +126,8 @@ def _parents(root):
 
 
 class SwapFile:
-    """A context manager: a file of its own in use for swap, off and deleted at the end.
+    """A context manager: a file of its own in use for swap, off and deleted at the end; or the
+    device that TMEM_BENCH_SWAP names, whatever is on it.
 
     Raises Missing, with the reason, where there can be none. Swap that is there already stays, and
     is used first.
@@ -135,15 +136,21 @@ class SwapFile:
     def __init__(self, directory, size_bytes):
         self._path = pathlib.Path(directory) / f"{PREFIX}{os.getpid()}.swap"
         self._size_bytes = size_bytes
+        self._device = os.environ.get("TMEM_BENCH_SWAP")
+        if self._device:
+            self._path = pathlib.Path(self._device)
         self._on = False
 
     def __enter__(self):
         forget_ram()  # Or their limit would not let them come back from swap.
         for stale in forgotten(self._path.parent, f"{PREFIX}*.swap"):
-            _take_away(stale)
+            _swap_off(stale)
+            if not _in_use(stale):
+                stale.unlink(missing_ok=True)
         try:
-            with open(self._path, "wb", opener=_private) as file:
-                os.posix_fallocate(file.fileno(), 0, self._size_bytes)
+            if not self._device:
+                with open(self._path, "wb", opener=_private) as file:
+                    os.posix_fallocate(file.fileno(), 0, self._size_bytes)
             _run("mkswap", self._path)
             # Before it is on: an interrupt between the two must not leave it behind.
             self._on = True
@@ -161,9 +168,9 @@ class SwapFile:
     def _close(self):
         with _undisturbed():
             if self._on:
-                _take_away(self._path)
+                _swap_off(self._path)
                 self._on = False
-            else:
+            if not self._device and not _in_use(self._path):
                 self._path.unlink(missing_ok=True)
 
 
@@ -189,14 +196,16 @@ def _run(program, path):
         raise OSError(done.stderr.strip() or f"{program} failed")
 
 
-def _take_away(path):
+def _swap_off(path):
     try:
         _run("swapoff", path)
     except OSError as error:
-        if str(path) in pathlib.Path("/proc/swaps").read_text(encoding="ascii"):
+        if _in_use(path):
             print(f"{path} is still in use for swap: {error}", file=sys.stderr)
-            return
-    path.unlink(missing_ok=True)
+
+
+def _in_use(path):
+    return str(path) in pathlib.Path("/proc/swaps").read_text(encoding="ascii")
 
 
 def forget_ram():

@@ -42,6 +42,7 @@ class Options:
     modules: tuple = ()  # files, loaded before the command, each with its parameters after blanks
     debug: str = ""  # more of QEMU's arguments
     assignable: bool = False  # an IOMMU, and a PCI device that nobody uses
+    disks: tuple = ()  # of lab.disks: /dev/vda, ...
 
 
 class L1(processes.Supervised):
@@ -99,7 +100,7 @@ class L1(processes.Supervised):
             # With XSAVE, L2 warns about its state's size; with AVX but no XSAVE, it crashes.
             "-cpu", "EPYC,-xsave,-avx,-avx2,-fma,-f16c",
             "-smp", options.cpus, "-m", options.memory_mib,
-            "-kernel", kernel.vmlinux, "-initrd", _initramfs(kernel),
+            "-kernel", kernel.vmlinux, "-initrd", _initramfs(kernel, options.disks),
             "-append", f"{_APPEND} {options.append}"
                        f"{' intel_iommu=on' if options.assignable else ''}",
             "-chardev", f"file,id=console,path={self._directory}/console",
@@ -113,6 +114,8 @@ class L1(processes.Supervised):
                           "-device", f"virtserialport,chardev={port},nr={number},name={port}"]
         if options.assignable:
             arguments += ["-device", "intel-iommu", "-device", "pci-testdev"]
+        for number, disk in enumerate(options.disks):
+            arguments += disk.qemu_arguments(number)
         return arguments + shlex.split(options.debug)
 
     def _write_job(self, command, environment):
@@ -200,9 +203,10 @@ def _receive(connection):
         return b""
 
 
-def _initramfs(kernel):
+def _initramfs(kernel, disks):
     files = {f"modules/{number:02}-{file.name}": file.read_bytes()
-             for number, file in enumerate(kernel.load_order(_MODULES))}
+             for number, file in enumerate(kernel.load_order(
+                 _MODULES + (["virtio_blk"] if disks else [])))}
     directories = ["bin", "dev", "proc", "sys", "modules", "lower", "upper", "new"]
     applets = ["cat", "chroot", "echo", "hostname", "insmod", "mkdir", "mount", "poweroff", "sh",
                "uname", "["]

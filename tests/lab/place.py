@@ -35,7 +35,7 @@ def inside_l1():
     return "TMEM_IN_L1" in os.environ
 
 
-def run_in_l1(arguments, programs=("workload",), take=None, **environment):
+def run_in_l1(arguments, programs=("workload",), take=None, disks=(), **environment):
     """This program, with --kvm for --lab, in L1; returns its exit code.
 
     `take(directory)` is given what it left in SHARE.
@@ -48,7 +48,7 @@ def run_in_l1(arguments, programs=("workload",), take=None, **environment):
     lab_guest.initramfs.build(programs)
     module = str(host_module.build())
     environment["TMEM_LAB_HOST_MODULE"] = module
-    with l1.L1(l1.Options(modules=(module,))) as host:
+    with l1.L1(l1.Options(modules=(module,), disks=disks)) as host:
         code = host.run(["/usr/bin/python3", *command], _TIMEOUT_S, sys.stdout.buffer,
                         sys.stderr.buffer, environment)
         if take:

@@ -83,7 +83,11 @@ static u64 end_of(const struct tmem_report_range *range)
 	return range->address + range->bytes;
 }
 
-/* Memory of this process that is the guest's at an address: where in which file it lies. */
+/*
+ * Memory of this process that is the guest's at an address: where in which file it lies. Without
+ * VM_WRITE the guest may not change it, though the file may be open for writing: a file that the
+ * VMM shows it, as virtio-fs does.
+ */
 static enum tmem_status find_file(struct mm_struct *mm, unsigned long hva, u64 bytes,
 				  struct file **file, loff_t *offset)
 {
@@ -96,7 +100,7 @@ static enum tmem_status find_file(struct mm_struct *mm, unsigned long hva, u64 b
 		return status;
 	vma = vma_lookup(mm, hva);
 	if (vma && bytes <= vma->vm_end - hva && vma->vm_flags & VM_SHARED &&
-	    !(vma->vm_flags & not) && vma->vm_file &&
+	    vma->vm_flags & VM_WRITE && !(vma->vm_flags & not) && vma->vm_file &&
 	    file_inode(vma->vm_file)->i_sb->s_magic == TMPFS_MAGIC) {
 		*file = get_file(vma->vm_file);
 		*offset = hva - vma->vm_start + ((loff_t)vma->vm_pgoff << PAGE_SHIFT);

@@ -195,6 +195,18 @@ TEST_F(Reports, PrivateMemoryIsRefused) {
   ::munmap(memory, 2 * kMib);
 }
 
+// R4: a file that the VMM only shows its guest, as in the window of virtio-fs, in a slot that is
+// not read-only as a whole. Punching a hole is writing.
+TEST_F(Reports, MemoryThatTheGuestMayOnlyReadIsRefused) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  const SharedMemory memory(2 * kMib);
+  ASSERT_EQ(::mprotect(memory.begin(), 2 * kMib, PROT_READ), 0);
+  vm_->AddSlot(5, 64 * kMib, 2 * kMib, memory.begin());
+  EXPECT_EQ(Report({{64 * kMib, 4096, 0, 0, 0}}).tag, TMEM_STATUS_INHIBITED);
+  EXPECT_EQ(memory.begin()[0], std::byte{0x5a});
+  vm_->RemoveSlot(5, 64 * kMib);
+}
+
 TEST_F(Reports, ARomIsNoRam) {
   ASSERT_NO_FATAL_FAILURE(Start());
   vm_->AddSlot(5, 64 * kMib, 2 * kMib, nullptr, KVM_MEM_READONLY);

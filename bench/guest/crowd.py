@@ -90,7 +90,7 @@ class Crowd:
         group = self._group
         self._host = self._stack.enter_context(lab_host.Host(
             names, limit_mib, _POOL_MIB, self._directory, self.setup.doorbell,
-            cgroups=(group.path,) if group and self._daemon_in_group else (),
+            cgroups=(group.own(),) if group and self._daemon_in_group else (),
             groups_below=group.path if group and group.version == 2 else None))
 
     def _forget_ram(self):
@@ -108,11 +108,17 @@ class Crowd:
             append="tmem.reporting=1" if self._host else "", ram_file=self._rams[number],
             doorbell=self._host.doorbell(_name(number)) if self._host else None,
             extra=_BALLOON if self.setup.variant == "virtio-balloon" else (),
-            cgroups=(self._group.path,) if self._group else ())
+            cgroups=self._guest_groups())
         guest = lab_guest.Guest(_name(number), options, self._directory)
         self.guests.append(self._stack.enter_context(guest))
         measure.demand_registered(self.setup.title(), self._host, guest.name)
         guest.run("memhog -r1 16m > /dev/null")  # The first use of its code is not measured.
+
+    def _guest_groups(self):
+        """By hypercall, of version 2: a guest's own group is below the one with the limit."""
+        if not self._group or (self._group.version == 2 and self.setup.doorbell == "hypercall"):
+            return ()
+        return (self._group.own(),)
 
     def memhog(self, number, timeout_s=300):
         """One memhog in one guest, to its end; returns its seconds, by the host's clock."""

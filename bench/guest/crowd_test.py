@@ -160,6 +160,16 @@ class TheGroup(unittest.TestCase):
         self.assertEqual((group.usage_bytes(), group.swapped_bytes(), group.oom_kills(),
                           group.is_full()), (7, 4096, 2, False))
 
+    def test_processes_go_below_a_group_of_version_2(self):
+        """In itself the kernel takes none once its groups have the controller (guests' own)."""
+        files = {"memory.current": "0", "memory.usage_in_bytes": "0"}
+        two = self._group(2, files)
+        self.assertEqual(two.own(), two.path / "own")
+        self.assertTrue(two.own().is_dir())
+        for version, doorbell, where in [(2, "hypercall", ()), (2, "ivshmem", (two.own(),))]:
+            setup = crowd.Setup("fit", "off", 1, 256, 1, 0, doorbell=doorbell)
+            self.assertEqual(crowd.Crowd(setup, None, two)._guest_groups(), where, version)
+
     def test_a_place_without_the_controller_is_left_as_it_was(self):
         with self.assertRaisesRegex(paths.Missing, "no memory control group"):
             self._group(2, {})

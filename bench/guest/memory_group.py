@@ -36,8 +36,9 @@ class MemoryGroup:
 
     def _make(self, path):
         for stale in forgotten(path.parent, f"{PREFIX}*"):
-            with contextlib.suppress(OSError):
-                stale.rmdir()
+            for old in [stale / "own", stale]:
+                with contextlib.suppress(OSError):
+                    old.rmdir()
         path.mkdir()
         self.path = path
         if not self._file("usage").exists():
@@ -88,11 +89,20 @@ class MemoryGroup:
     def oom_kills(self):
         return _keys(self._file("oom")).get("oom_kill", 0)
 
+    def own(self):
+        """Where processes go. Of version 2 a group below: one that has groups takes none itself."""
+        if self.version == 1:
+            return self.path
+        below = self.path / "own"
+        below.mkdir(exist_ok=True)
+        return below
+
     def close(self):
         """What is left in it is charged to the group above from then on."""
         if self.path is not None:
-            with contextlib.suppress(OSError):  # A process is still in it.
-                self.path.rmdir()
+            for path in [self.path / "own", self.path]:
+                with contextlib.suppress(OSError):  # None, or a process is still in it.
+                    path.rmdir()
 
 
 def why_not(directory):

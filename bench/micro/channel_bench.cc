@@ -141,6 +141,7 @@ class StreamingGuest {
       .hypercall = nullptr,
       .kick_soon = KickSoon,
       .kick_later = KickLater,
+      .shrink_soon = nullptr,
       .copy_page = CopyPage,
   };
 

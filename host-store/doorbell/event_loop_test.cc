@@ -15,6 +15,7 @@ namespace tmem {
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kS = 1000 * kMs;
 
 class EventLoopAlarm : public ::testing::Test {
  protected:
@@ -84,7 +85,7 @@ TEST_F(EventLoopAlarm, ChoresGoOnMeanwhileAndDoNotHoldThemUp) {
 }
 
 TEST_F(EventLoopAlarm, StopsAtOnceWhileOneIsFarAway) {
-  Note(3600 * 1000 * kMs, 'x');
+  Note(3600 * kS, 'x');
   std::thread other([this] { loop_->Stop(); });
   loop_->Run();
   other.join();

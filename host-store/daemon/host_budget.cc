@@ -61,13 +61,14 @@ void HostBudget::Look() {
 void HostBudget::SeeGuests() {
   for (std::size_t i = 0; i < guests_.size(); ++i) {
     const Place& place = options_.places[i];
-    const std::string cgroup = place.port->cgroup();
-    GuestResident seen = SeeGuest(options_.cgroup_root,
-                                  {.cgroup = cgroup.empty() ? place.cgroup : cgroup,
-                                   .ram_path = place.ram_path,
-                                   .memory_bytes = place.memory_bytes,
-                                   .connected = place.port->connected()},
-                                  options_.budget_bytes);
+    // The rule's first: below it a tenant may move a VMM that has told where it is.
+    GuestResident seen =
+        SeeGuest(options_.cgroup_root,
+                 {.cgroup = place.cgroup.empty() ? place.port->cgroup() : place.cgroup,
+                  .ram_path = place.ram_path,
+                  .memory_bytes = place.memory_bytes,
+                  .connected = place.port->connected()},
+                 options_.budget_bytes);
     if (!seen.why_not.empty() && seen.why_not != guests_[i].why_not) {
       if (const auto end_of_line = log_limiter_.Admit()) {
         spdlog::warn("guest {}: counts as {} in full, because it cannot be seen: {}{}",

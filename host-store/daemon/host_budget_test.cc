@@ -98,10 +98,10 @@ class HostBudgetTest : public DaemonTest {
     SetScans(0);
   }
 
-  void Begin(const std::string& guest) {
+  void Begin(const std::string& guest, const std::string& from = "/x") {
     config_.guests.push_back(ParseGuest(guest).value());
     config_ = CheckConfig(config_).value();
-    vm_ = module_.Register(1, 77, "/x");
+    vm_ = module_.Register(1, 77, from);
     Start();
     ASSERT_TRUE(Eventually([](const auto& status) { return status["guests"][0]["connected"]; }));
     guest_.emplace(module_.Side(vm_));
@@ -127,9 +127,9 @@ class HostBudgetTest : public DaemonTest {
                                      "\npgscan_direct 0\npgscan_direct_throttle 7\n"
                                      "pgscan_anon 5\n");
   }
-  // Of the cgroup /x, all at once.
-  void SetCgroup(std::uint64_t bytes) const {
-    const std::string directory = config_.cgroup_root + "/x";
+  // All at once.
+  void SetCgroup(std::uint64_t bytes, const std::string& path = "/x") const {
+    const std::string directory = config_.cgroup_root + path;
     std::filesystem::create_directories(directory);
     std::ofstream(directory + "/next") << "anon " << bytes << "\nshmem 0\n";
     std::filesystem::rename(directory + "/next", directory + "/memory.stat");
@@ -226,6 +226,17 @@ TEST_F(HostBudgetTest, TheCgroupThatAGuestCameFromIsLookedAt) {
            status["limit_bytes"] <= kBudget - 64 * kMiB - 16 * kMiB;
   }));
   EXPECT_THAT(Status()["guests"][0]["resident_why_not"].get<std::string>(), HasSubstr("/x"));
+}
+
+// Who owns what is below the rule's cgroup moves its VMM there at will; the module tells it once.
+TEST_F(HostBudgetTest, AGuestThatMovesToAnotherCgroupOfItsRuleCounts) {
+  SetCgroup(48 * kMiB);
+  SetCgroup(1 * kMiB, "/x/left");
+  Begin("a,uid=77,cgroup=/x", "/x/left");
+  EXPECT_TRUE(Eventually([](const auto& status) {
+    return status["guests"][0]["resident_bytes"] == 48 * kMiB &&
+           status["limit_bytes"] == kBudget - 48 * kMiB - 16 * kMiB;
+  }));
 }
 
 TEST_F(HostBudgetTest, PressureShrinksThePool) {

@@ -21,6 +21,7 @@
 
 #include <linux/cc_platform.h>
 
+#include "core/fault.h"
 #include "guest.h"
 
 #define CREATE_TRACE_POINTS
@@ -159,7 +160,8 @@ static int report(struct page_reporting_dev_info *unused, struct scatterlist *li
 
 	if (!error) {
 		retry_after = FIRST_RETRY;
-	} else if (error != -ECANCELED) {
+	} else if (error != -ECANCELED && !tmem_fault(TMEM_FAULT_REPORT_RETURNS_EARLY)) {
+		/* The fault hands a report over at the next one, when its pages are others'. */
 		mod_delayed_work(system_long_wq, &retrying, retry_after);
 		retry_after = min_t(unsigned long, 2 * retry_after, LONGEST_RETRY);
 	}

@@ -35,10 +35,11 @@ struct Checker {
 
   template <typename T>
   void operator()(const T& checked) const {
-    constexpr bool kIsControl = std::is_same_v<T, op::PoolCreate> ||
-                                std::is_same_v<T, op::PoolDestroy> ||
-                                std::is_same_v<T, op::CreditReturn> ||
-                                std::is_same_v<T, op::Report> || std::is_same_v<T, op::ReportDone>;
+    constexpr bool kIsControl =
+        std::is_same_v<T, op::PoolCreate> || std::is_same_v<T, op::PoolDestroy> ||
+        std::is_same_v<T, op::CreditReturn> || std::is_same_v<T, op::Report> ||
+        std::is_same_v<T, op::ReportDone> || std::is_same_v<T, op::Shrunk> ||
+        std::is_same_v<T, op::Drained>;
     constexpr bool kIsEither = std::is_same_v<T, op::Nop> || std::is_same_v<T, op::Refused>;
     if constexpr (!kIsEither) Require((lane.lane == kKeyLanes) == kIsControl);
     if constexpr (!std::is_same_v<T, op::Refused>) Require(desc.status == 0);
@@ -49,6 +50,9 @@ struct Checker {
       Require(checked.ranges != 0 && checked.ranges <= TMEM_MAX_REPORT_RANGES);
     }
     if constexpr (std::is_same_v<T, op::PutFilled>) Require((lane.features & TMEM_FEATURE_FILL));
+    if constexpr (std::is_same_v<T, op::Shrunk> || std::is_same_v<T, op::Drained>) {
+      Require((lane.features & TMEM_FEATURE_SHRINK));
+    }
     if constexpr (std::is_same_v<T, op::Refused>) {
       Require(checked.status >= TMEM_STATUS_NO_SPACE);
       if (checked.gone) RequireOwnLane(*checked.gone, lane);

@@ -21,16 +21,18 @@ def panels(report):
         if run.get("series") and not run.get("repetition", 0):
             key = run["workload"], run.get("setting", "")
             found.setdefault(key, []).append(run)
-    return [(" ".join(key).strip(), [line for run in runs for line in _lines(run)],
+    return [(" ".join(key).strip(),
+             [line for run in runs for line in _lines(run, len(runs) == 1)],
              max(run.get("budget_mib", 0) for run in runs)) for key, runs in found.items()]
 
 
-def _lines(run):
+def _lines(run, alone):
     wanted = _LINES.get(run["workload"]) or dict.fromkeys(
         sample["name"] for sample in run["series"])
     for name in wanted:
         samples = [one for one in run["series"] if one["name"] == name]
-        label = run["variant"] if len(wanted) == 1 else f"{run['variant']}: {name}"
+        label = (run["variant"] if len(wanted) == 1
+                 else name if alone else f"{run['variant']}: {name}")
         colour = _COLOURS.get(run["variant"]) if len(wanted) == 1 else None
         yield (label, colour, [one["t_s"] for one in samples],
                [one["bytes"] / MIB for one in samples])

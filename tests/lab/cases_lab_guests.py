@@ -130,7 +130,7 @@ def _flood(two, sampled, evicted):
 def hypercall_rules(context):
     """A name gains nothing, nor do puts without end; who is refused runs on without tmem."""
     need_host_module()
-    limit_mib = 40
+    limit_mib = 34  # Less than both would hold of the file: then puts push pages out.
     host = context.host([f"one,weight={_WEIGHT}", "two"], limit_mib=limit_mib, pool_min_mib=12)
     one = small_guest(context, host, "one")
     swapped_out(context, one, first_mib=12, second_mib=36)

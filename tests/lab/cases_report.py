@@ -282,6 +282,6 @@ CASES = {case.__name__: case for case in [
     report_stamps_init_on_free,
     report_stamps_find_the_fault, report_refused, report_locked,
     report_beside_balloon, report_stock_kernel, report_poison]}
-# By hypercall. Not report_stamps_find_the_fault: on a quiet machine a guest there may have made no
-# report yet when its 12 s are over, and then has no fault to find. Why it begins late is not known.
+# By hypercall. Not report_stamps_find_the_fault: the daemon of its first try keeps the device, so
+# guests of later tries are refused, and one try alone does not always find the fault.
 LAB_CASES = {case.__name__: case for case in [report_stamps_briefly, report_stock_kernel]}
